@@ -134,12 +134,13 @@ def did_you_mean(word: Any, options: Iterable[str], listing: str = "") -> str:
 
 
 def suggestion(word: Any, options: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the option closest to ``word``. Empty if no option is close.
+    """Return ``"; did you mean 'x'?"`` for the option that the user may have meant by ``word``. Empty if there is none.
 
-    An option at least twice as long as the word counts as close only if it begins with the word: "nope" does not
-    suggest "genotype". If no option is close, an option is suggested if it is the only one whose beginning resembles
-    the word (:func:`_same_beginning`): "mem", "memory" and "memry" suggest "memorization". The name of a precision,
-    such as "float64", is no misspelling of another, so no option is close to it.
+    This is the option closest to the word by spelling. An option at least twice as long as the word counts only if it
+    begins with the word, so that "nope" does not suggest "genotype". If no option is close, it is the only option whose
+    beginning resembles the word (:func:`_same_beginning`): "mem", "memory" and "memry" suggest "memorization".
+
+    Nothing is suggested for the name of a precision, such as "float64", because it is no misspelling of another.
     """
     try:
         word = str(word)[:200]

@@ -69,11 +69,10 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
 def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Replace the file ``path`` with ``content`` in one step that survives a power cut.
 
-    ``content`` is bytes, or a function that writes to an open binary file. The content is first written to a temporary
-    file in the same folder. Another process deletes this file if it takes over the folder of a job whose worker is
-    still running. The temporary file is then written again, so a function ``content`` may be called twice. After a
-    failure the previous file is unchanged and no temporary file remains. Raises ``StoreError`` for an ``OSError``, such
-    as a full disk.
+    ``content`` is bytes, or a function that writes to an open binary file. It is called twice if another process
+    deletes the temporary file to which it writes first. This happens if the process takes over the folder of a job
+    whose worker is still running. After a failure the previous file is unchanged and no temporary file remains. Raises
+    ``StoreError`` for an ``OSError``, such as a full disk.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")

@@ -34,7 +34,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The label and the named changes, such as ``R-cg-q-12o  model.mix_rank=16``."""
+        """The label, the named changes and the suffix, such as ``R-cg-q-12o  model.mix_rank=16``."""
         words = " ".join(filter(None, [*map(str, self.named_changes), self.name_suffix]))
         return "  ".join(filter(None, [self.label, words]))
 

@@ -31,7 +31,8 @@ _R = TypeVar("_R")
 _LABELED = ("label", "row", "baseline")
 """Columns of a frame whose values are labels, or begin with a label."""
 TRAINING = ("run", "plan", "run_language_model")
-"""The functions that plan or train labels; :func:`madbench.sweep` takes a grid (:func:`madbench.grid.load_grid`)."""
+"""The functions that plan or train their argument ``labels``. Sets and files of labels in this argument may name code,
+which is then imported. For :func:`madbench.sweep`, :func:`madbench.grid.load_grid` allows the import."""
 
 
 def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:

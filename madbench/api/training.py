@@ -163,9 +163,9 @@ def sweep(
 
 
 def _grid(labels: str | Sequence[str], arguments: Mapping[str, Any]) -> Grid:
-    """The grid with one row per label, and with the fields of a grid that ``arguments`` has.
+    """Make a grid with one row per label. ``arguments`` may have values for the fields of :class:`Grid`.
 
-    Without ``tasks``, the grid has the usual tasks of MAD.
+    If ``tasks`` is missing or None, the grid has the six tasks of MAD.
     """
     values = field_values(Grid, {"tasks": None, **arguments})
     values["profile"] = values.get("profile") or ""

@@ -24,9 +24,10 @@ from madbench.models.gpt import GPT, DecodingState
 from madbench.models.token_loss import TokenLoss
 
 PLAIN_LABELS = ("cd:linear", "cd:id-dm-bd")
-"""Labels of coefficient dynamics for two rows of the paper: linear attention, and Mamba with one step size per head."""
+"""Labels of the family ``cd`` for two rows of the paper's Table 5: linear attention, and Mamba with one step size per
+head."""
 NAMED_LABELS = ("GLA", "HGRN2", "GSA", "PaTH", "RWKV-7", "Mamba-2", "GDN")
-"""Named layers. The paper has a row for the first five."""
+"""Labels of published layers in our Table 5. The paper's Table 5 has rows for the first five of them only."""
 PUBLISHED_ROWS = {
     "S flash": "SM(Flash)", "G-cg-q-12o": "HyperGLU", "S naive": "SM(Naive)", "cd:linear": "LinAttn",
     "cd:id-dm-bd": "Mamba", "GLA": "GLA", "HGRN2": "HGRN2", "GSA": "GatedSlot Attention",
@@ -82,8 +83,8 @@ def flops_per_token(label: str, shape: ModelShape, n_head: int) -> float:
 def paper_flops_per_token(name: str, label: str, n_head: int, qk_rank: int = 0) -> float:
     """The FLOPs of a forward pass per token as counted in the paper's Table 5, at its shape ``GPT2_SMALL``.
 
-    The map to logits does not count. A pair of tokens counts only if it is computed outside of a fused kernel. The row
-    ``name`` determines which these are:
+    The map to logits does not count. A pair of tokens counts only if it is computed outside of a fused kernel. The name
+    of the row determines how many of the pairs count:
 
     - ``S naive``: all pairs;
     - ``S flash``: none;

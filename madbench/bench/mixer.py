@@ -49,7 +49,7 @@ class InputShape:
 
 
 class WrongResultError(MadbenchError):
-    """Results differ from the exact ones, or from those of the forward pass, by more than rounding explains."""
+    """Results of a path or of decoding differ from the correct results by more than rounding explains."""
 
 
 @dataclass
@@ -197,9 +197,10 @@ def _cases(label: str, paths: Sequence[str], shape: InputShape, setup: BenchSetu
 
 
 def _compile(case: Case, x: Tensor, setup: BenchSetup) -> Case:
-    """The case with the mixer compiled.
+    """Return a copy of ``case`` with the mixer compiled.
 
-    Its ``problem`` says if compiling fails or its results differ from those of ``case``.
+    If compiling fails, or if the compiled mixer gives other results for the input ``x``, the reason is in its
+    ``problem``.
     """
     mixer = make(case.label, InputShape(*x.shape), setup, case.path)
     compiled_case = Case(case.label, COMPILED.format(case.path), mixer)

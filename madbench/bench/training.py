@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 def measure_training(setup: BenchSetup) -> Iterator[BenchRow]:
     """Measure training steps of the MAD tasks.
 
-    One row per task and label, and one row per label for all tasks together. A step is that of the first setting of a
-    task in the profile. With ``setup.peer`` each task also has a row of the reference's model. The row for all tasks
-    has numbers of jobs and hours, and exists only if all tasks were measured.
+    There is one row per task and label, with the time of a training step in the first setting that the profile has for
+    the task. With ``setup.peer`` each task also has a row of the reference code's model. At the end, one row per label
+    has the number of jobs and the hours of all tasks together. It is left out unless all tasks were measured.
     """
     profile, done = main_suite().Profile.load(setup.profile), []
     compiles = setup.compiles and setup.is_cpu  # on a GPU, a step is a CUDA graph

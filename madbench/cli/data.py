@@ -159,8 +159,8 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
 def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
     """The accuracies (0 to 1) that a model reaches without learning the task.
 
-    ``chance`` is that of a random answer, and ``heuristic`` that of the best rule that ignores the order of the context
-    (:func:`madbench.tasks.heuristic`).
+    ``chance`` is the accuracy of a random answer. ``heuristic`` is the accuracy of the best rule that ignores the order
+    of the context (:func:`madbench.tasks.heuristic`).
     """
     return {"chance": 1 / setting.num_answers, "heuristic": mad_tasks.heuristic(task, setting)}
 

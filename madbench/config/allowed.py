@@ -1,4 +1,4 @@
-"""The check of an argument of a Python function against its type, and against the bounds of the option of its name."""
+"""Checks of the arguments of Python functions: their types, and the bounds that options of the same name declare."""
 
 from __future__ import annotations
 

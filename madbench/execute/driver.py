@@ -241,7 +241,7 @@ class _Driver(Execution):
         self.submit(ready)
 
     def submit(self, groups: Sequence[LockedGroup]) -> None:
-        """Submit groups to the backend. Each gets an assignment for those of its jobs that are not stored yet."""
+        """Submit groups to the backend. The assignment of a group has the jobs of the group that are not stored yet."""
         for group in groups:
             jobs, works = zip(*((lock.job, lock.work.absolute()) for lock in group.locks))
             folders = works if self.backend.shares_folder else None

@@ -163,8 +163,9 @@ class SlurmBackend(Backend):
     def _queue_waiting(self) -> None:
         """Submit waiting groups to Slurm if there are free slots. If Slurm refuses, set the time of the next try.
 
-        If a submission exceeds a limit of Slurm, the first half of its groups is submitted immediately, and so on down
-        to one group. Raises ``TrainingError`` if Slurm refuses all groups before it has accepted any.
+        If a submission exceeds a limit of Slurm, the first half of its groups is submitted immediately. If that half
+        also exceeds the limit, it is halved again, down to one group. Raises
+        ``TrainingError`` if Slurm refuses all groups before it has accepted any.
         """
         if time.monotonic() < self.next_try:
             return
@@ -332,7 +333,10 @@ class SlurmBackend(Backend):
                 yield group, JobResult(lock.job.id, record)
 
     def _end(self, group: LockedGroup, job: SlurmJob, is_done: bool) -> None:
-        """Remove the files of a Slurm job that has ended. If ``is_done``, keep its results until they are stored."""
+        """Remove the files of a Slurm job that has ended.
+
+        If ``is_done`` is true, its results are only removed once they are stored.
+        """
         if is_done:
             job.remove_logs()
         else:

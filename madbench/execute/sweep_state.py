@@ -47,8 +47,8 @@ def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyTyp
     """A text per job, by job id: the settings that distinguish it from jobs with the same name, task and seed.
 
     An example is ``lr 0.001 wd 0.1``. The name of a job is ``names[job.id]``, or its label if it is not in ``names``.
-    The text is empty if no other job has the same name, task and seed. A value that more than half of the jobs with
-    this name, task and seed have is not mentioned, unless it is a learning rate or weight decay.
+    The text is empty if no other job has the same name, task and seed. To keep the text short, it leaves out a value
+    that more than half of these jobs share. Learning rates and weight decays are never left out.
     """
     groups: dict[tuple[str, str, int], list[Job]] = defaultdict(list)
     for job in jobs:

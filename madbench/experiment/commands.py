@@ -64,9 +64,9 @@ def protocol_words(row: SuiteRow, results: Path) -> list[str]:
 
 
 def job_words(row: SuiteRow, job: Job, results: Path) -> list[str]:
-    """The verb and the options that train only ``job``, one of the jobs of ``row``.
+    """The words for ``madbench`` that train only ``job``, one of the jobs of ``row``: ``run``, overrides and options.
 
-    Its label and seed are not included.
+    The label and the seed of the job are not included.
     """
     protocol = row.protocol
     name = protocol.profile_name

@@ -24,9 +24,9 @@ from madbench.suites.planning import choosing_advice, choosing_note, run_key, so
 def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list[str]:
     """A list with a note on rows that train the same model. Empty if there are no such rows.
 
-    Two rows of a label train the same model if the settings in which they differ have no effect on the label, or do not
-    change the ranks that the budget allows. Raises ``ConfigError`` if two rows have the same jobs for another reason,
-    and for a varied key that has no effect on any row.
+    Two rows of a label train the same model if they differ only in settings without effect on the label, or in settings
+    that do not change the ranks that the budget allows. Raises ``ConfigError`` if two rows have the same jobs for
+    another reason. Also raises it for a varied key that has no effect on any row.
     """
     by_jobs: dict[frozenset[str], SuiteRow] = {}
     without_effect = {row.row: set(plan.without_effect) for row, plan in zip(rows, plans)}
@@ -130,10 +130,10 @@ def notes_on_heads(rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def _notes_on_heads_of(label: Label, job: Job[BlocksSettings]) -> Iterator[str]:
-    """Yield a note if the mixer of a label in a job's model cannot have ``n_head`` heads of equal, fitting widths.
+    """Yield a note if the mixers of ``label`` in the model of ``job`` cannot have ``n_head`` heads of equal width.
 
-    This is so if the parts of the label need another number of heads, if ``n_head`` does not divide ``d_model``, or if
-    the label needs heads of even width and their width is odd.
+    There are three reasons: the label needs another number of heads, because its parts share the heads evenly,
+    ``n_head`` does not divide ``d_model``, or the width of a head is odd and the label needs an even width.
     """
     traits = label_traits(label)
     if not traits.has_heads:
@@ -195,10 +195,10 @@ def notes_on_compute(suite: Suite, rows: Sequence[SuiteRow]) -> list[str]:
 
 
 def _uneven(label: str, job: Job[BlocksSettings], step: int) -> str:
-    """A clause on a ``d_model`` that is not a multiple of ``step``.
+    """A clause for a note on a job whose ``d_model`` is not a multiple of ``step``, so that heads have unequal widths.
 
-    The clause states the ranks of softmax attention (``label``) at this width, the share of the budget that it uses,
-    and the nearest multiples of ``step``.
+    The clause states the ranks of softmax attention at this width, the share of the budget that it uses, and the
+    nearest multiples of ``step``. ``label`` is the label of softmax attention, ``S`` or ``S-p``.
     """
     d_model = job.model.d_model
     attention = solve(label, d_model, job.model.n_head, 1, job.budget)
@@ -211,9 +211,10 @@ def _uneven(label: str, job: Job[BlocksSettings], step: int) -> str:
 
 
 def _canonical_ids(row: SuiteRow) -> Hashable:
-    """A value that is equal for rows that train the same models: the ids of the canonical forms of the row's jobs.
+    """A value that is equal for rows with changes that train the same models.
 
-    For a row without changes, it is the label. Only jobs of the first seed are considered.
+    It is the set of ids of the canonical forms of the row's jobs. Only jobs of the first seed are considered, because
+    other seeds have the same settings. For a row without changes, the value is the label.
     """
     if not row.row.changes:
         return row.row.label

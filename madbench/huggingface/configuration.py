@@ -22,8 +22,9 @@ MODEL_TYPE = "madbench"
 class MadbenchConfig(PretrainedConfig):
     """The configuration of an exported model: the job that describes it, and entries that transformers requires.
 
-    ``digests`` are those of the job and the weights in a saved folder (:mod:`madbench.huggingface.digests`), or None.
-    Raises ``ConfigError`` if ``job`` is not the job of a language model, or if transformers cannot read an entry.
+    ``digests`` are the digests of the job and of the saved weights (:mod:`madbench.huggingface.digests`). None for a
+    model that was not saved. Raises ``ConfigError`` if ``job`` is not the job of a language model, or if transformers
+    cannot read an entry.
     """
 
     model_type = MODEL_TYPE

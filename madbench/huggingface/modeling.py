@@ -45,10 +45,10 @@ class CausalOutput(ModelOutput):
 class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     """A :class:`madbench.models.gpt.GPT` with the interface of transformers.
 
-    Generation goes token by token through the caches of the mixers. If a mixer cannot decode step by step, it reads all
-    tokens again for each new token. Past the context length ``seq_len`` it reads the newest ``seq_len`` tokens again
-    for each new token, also with ``use_cache``. Raises ``TrainingError`` for a configuration without a job, and for a
-    model whose code is not trusted.
+    Generation goes token by token through the caches of the mixers. If a mixer cannot decode step by step, the model
+    reads all tokens again for each new token. Beyond the context length ``seq_len``, the model reads the newest
+    ``seq_len`` tokens again for each new token, also with ``use_cache``. Raises
+    ``TrainingError`` for a configuration without a job, and for a model whose code is not trusted.
     """
 
     config_class = MadbenchConfig
@@ -140,13 +140,14 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     ) -> CausalOutput:
         """Map ids (B, T) to logits (B, T, V), and compute the mean loss over ``labels`` (B, T) other than -100.
 
-        With ``use_cache`` or ``decoded``, tokens go through the caches. The logits are then those of the last token,
-        (B, 1, V), equal to the last logits without caches. ``decoded`` is that of the previous output.
+        With ``use_cache`` or ``decoded``, tokens go through the caches of the mixers, and only the logits of the last
+        token are returned, (B, 1, V). They equal the last logits without caches. ``decoded`` is the state of the caches
+        after the previous tokens, from the previous output.
 
         An argument without effect raises ``ValueError`` with advice, unless its value asks for what the model does
         anyway. ``attention_mask`` (B, T) may hide tokens at the end of a row, since they do not affect earlier tokens.
-        ``position_ids`` may only be the positions 0 to T - 1. Arguments of the loss, such as ``num_items_in_batch``,
-        are passed to it.
+        With caches it may hide none. ``position_ids`` may only count up by 1 from the number of decoded tokens, which
+        is 0 without ``decoded``. Arguments of the loss, such as ``num_items_in_batch``, are passed to it.
         """
         options = kwargs | {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
         loss_options = {name: options.pop(name) for name in self._loss_options(labels) & options.keys()}
@@ -213,9 +214,9 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
     ) -> dict[str, Any]:
         """The arguments of :meth:`forward` for generating the token after ``input_ids`` (B, T).
 
-        The ids are the newest token if ``decoded``, the state of the caches, is that of all tokens before it. Otherwise
-        they are all tokens, or the newest ``seq_len`` tokens if there are more than that. ``tokenizer`` is not used:
-        ``generate`` needs it for its stopping criteria, but also passes it here.
+        If ``decoded``, the state of the caches, covers all tokens but the newest, only the newest token is passed on.
+        Otherwise all tokens are, or the newest ``seq_len`` tokens if there are more than that. ``tokenizer`` is not
+        used: ``generate`` needs it for its stopping criteria, but also passes it here.
         """
         check_mask(attention_mask, input_ids.shape, may_hide_ends=False)
         check_positions("position_ids", position_ids, input_ids.shape, None)

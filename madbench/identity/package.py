@@ -21,7 +21,8 @@ DIGITS = 16
 KNOWN_EQUAL = Path(__file__).with_name("known_equal.json")
 """The shipped :data:`EqualDigests`. ``python studies/equal_code.py`` trains stored runs again and adds to it."""
 EqualDigests = dict[str, list[list[str]]]
-"""Part of the code to lists of digests. The code of all digests in a list gives the same numbers.
+"""For each part of the code, lists of digests. All versions of the code whose digests are in one list give the same
+numbers.
 
 No digest is in two lists of a part.
 """
@@ -95,8 +96,8 @@ def imports_within(module: str, within: Collection[str]) -> list[str]:
 def gives_equal_bits(part: str, one: str, other: str, path: Path = KNOWN_EQUAL) -> bool:
     """True if two versions of the code give the same numbers on a CPU, to the last bit.
 
-    ``one`` and ``other`` are digests of the code's part ``part``. They are equal, or a list in the file ``path`` has
-    both.
+    ``one`` and ``other`` are digests of the two versions. ``part`` is the name of the part of the code that they cover.
+    The versions give the same numbers if the digests are equal, or if a list in the file ``path`` has both.
     """
     return one == other or any(one in equal and other in equal for equal in equal_digests(path).get(part, []))
 

@@ -249,9 +249,9 @@ class CodeSearch:
                         self._through_import(reached, node, chain, is_lazy=False)
 
     def _statement(self, reached: ReachedFile, statement: Statement) -> None:
-        """Mark the definitions of all names in ``statement``, which is used, as used too.
+        """Mark the definitions of all names that ``statement``, a used statement of ``reached``, uses.
 
-        If the statement makes names at run time, all of its file is marked.
+        If the statement makes names at run time, such as by ``globals()``, its whole file is marked.
         """
         lazy = [node for node, in_function in statement.imports if in_function]
         local = {alias.asname or alias.name.partition(".")[0] for node in lazy for alias in node.names}

@@ -41,13 +41,13 @@ class FileEvent:
     path: str
     opens: bool
     owner: str
-    """The file of users' code that opened or ran the other file."""
+    """The file of users' code that opened or ran the file at :attr:`path`."""
     line: int
     """The line of the owner at which this happened, if the owner was being imported. 0 if it happened inside a
     function.
     """
     during: str
-    """The argument ``what`` of the innermost :func:`watch_files`."""
+    """The name of the watched action at that time: the argument ``what`` of the innermost :func:`watch_files`."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class FileNote:
     """The file and line of each frame, innermost first, up to the first frame of madbench. The line is 0 in a function.
     """
     during: str
-    """The argument ``what`` of the innermost :func:`watch_files`."""
+    """The name of the watched action at that time: the argument ``what`` of the innermost :func:`watch_files`."""
 
 
 notes: list[FileNote] = []
@@ -121,7 +121,10 @@ def is_outside(file: str, own: Own = NO_LIBRARY) -> bool:
 
 @functools.lru_cache(maxsize=100)
 def _folders_of_libraries(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders of libraries: those of ``folders`` that hold installed packages, and those of ``_NEVER_OF_USERS``."""
+    """The folders of libraries: those of ``folders`` that hold installed packages, and those of torch and its kind.
+
+    The packages ``_NEVER_OF_USERS`` count as libraries even if they are imported from a checkout.
+    """
     libraries = [folder for folder in folders if folder and next(Path(folder).glob("*.dist-info/RECORD"), None)]
     for name in _NEVER_OF_USERS:
         libraries += getattr(sys.modules.get(name), "__path__", ())

@@ -67,7 +67,7 @@ class Registry(Generic[T]):
     def built_in(self) -> Mapping[str, str]:
         """The built-in extensions: name to entry point value.
 
-        Those of madbench come first, then those of shipped packages.
+        Extensions in madbench itself come first, then extensions of the packages in ``madbench/papers``.
         """
         core = self._find_built_in()
         return {
@@ -222,7 +222,10 @@ def load_value(
 
 
 def fault_of_class(value: Any, base: type) -> str:
-    """Advice to name an instance in the entry point, if ``value`` is ``base`` or a subclass of it. Otherwise empty."""
+    """The fault of an entry point that names a class, ``base`` or a subclass of it, in place of an instance.
+
+    The text advises to name an instance. Empty if ``value`` is no such class.
+    """
     if not (isinstance(value, type) and issubclass(value, base)):
         return ""
     name = value.__name__[:60]

@@ -147,7 +147,10 @@ def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
 
 
 def _unknown_files(store: Store, job_id: str) -> list[str]:
-    """One line for each listed file of a run that madbench never stores with a run. Such a file may be a program."""
+    """One line for each file of a run that is neither weights nor source code. Such a file may be a program.
+
+    Only files that the record of the run lists are examined.
+    """
     folder = store.read(job_id).folder
     unknown = [name for name in store.kept_files(job_id) if not is_known(name)]
     return [f"{folder}{os.sep}{name}: not a file that madbench stores with a run" for name in unknown]

@@ -154,17 +154,19 @@ class IndexEntry:
 
     @property
     def untrained_scores(self) -> list[float] | None:
-        """The scores in the column ``untrained``, those of :class:`madbench.suites.outcomes.UntrainedScores`.
+        """The fields of :class:`madbench.suites.outcomes.UntrainedScores`, from the column ``untrained``.
 
-        None if it is empty.
+        None if the column is empty.
         """
         return [float(value) for value in json.loads(self.untrained)] if self.untrained else None
 
     def published_under(self, profile: str, shows_always: bool = False) -> dict[str, float] | None:
         """The published numbers of the run's label to show in a table of ``profile``, by column of the table.
 
-        If ``shows_always`` is True, they include numbers that name no profile even if ``profile`` is not comparable
-        with the paper (:meth:`madbench.suites.published.PublishedNumbers.shown`). None if the index does not have them.
+        A published number may name a profile, and is then shown for this profile only. Other numbers are shown if
+        ``profile`` is comparable with the paper, or if ``shows_always`` is True
+        (:meth:`madbench.suites.published.PublishedNumbers.shown`). None if the column ``published`` is empty or lacks
+        the profile.
         """
         numbers = json.loads(self.published).get(profile) if self.published else None
         return numbers and numbers[shows_always]

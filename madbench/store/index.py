@@ -60,15 +60,17 @@ class RunIndex:
         self.entries: dict[str, IndexEntry] = {}
         """The entries of the runs that were looked up or added, by job id."""
         self._unsettled: list[str] = []
-        """Runs stored by this process whose files can still change without a new signature. They are added to the index
-        later.
+        """Names of runs that this process stored and that are not in the index yet.
+
+        Their files were written within the present tick of the file system's clock. So a change of a file now would not
+        change its time, and the index would not notice it. They are added to the index at the next :meth:`add`.
         """
 
     def look_up(self, names: Sequence[str], read: Callable[[str], Found], track: Track = iter) -> dict[str, Found]:
         """Return the job and the record of each of the runs ``names``, or the error of reading them, by name.
 
-        Runs with a valid row come from the index. All others come from ``read`` and are added to the index. ``track``
-        shows the progress of reading.
+        Runs with a valid row come from the index. Every other run is read by ``read``, a function of its name, and is
+        added to the index. ``track`` shows the progress of reading.
         """
         self._forget_entries(names)
         signatures = {name: signature(f"{self.runs}/{name}") for name in names}
@@ -81,8 +83,8 @@ class RunIndex:
     def add(self, name: str, read: Callable[[str], Found]) -> None:
         """Add a run that was just stored to the index. Do nothing if the store has no index yet.
 
-        If the run's files could still change without a change of their times, because the file system's clock has not
-        advanced since they were written, the run is added at the next call instead.
+        If the file system's clock has not advanced since the run's files were written, the run is added at the next
+        call instead. Until the clock advances, a change of a file would not change its time.
         """
         if self.path.is_file():
             names = [*self._unsettled, name]
@@ -98,10 +100,10 @@ class RunIndex:
             self.entries.pop(name, None)
 
     def _add(self, runs: Mapping[str, tuple[Job, Record]], signatures: Mapping[str, str]) -> list[str]:
-        """Compute the entries of runs, and write the rows of the runs whose files still have these ``signatures``.
+        """Compute the entries of runs, and write their rows to the index. Return the names of the runs with rows.
 
-        Return the names of the runs whose rows were written. They exclude runs that changed within the present tick of
-        the file system's clock.
+        ``signatures`` has the :func:`signature` of each run from before it was read. No row is written for a run whose
+        files have changed since, or whose files changed within the present tick of the file system's clock.
         """
         self.entries |= {name: columns.entry_of(*run) for name, run in runs.items()}
         readable = [name for name in runs if signatures[name]]
@@ -158,8 +160,8 @@ class RunIndex:
     def _valid_runs(self, signatures: Mapping[str, str]) -> dict[str, Found]:
         """The job and the record of each run whose index row is intact and up to date, by name.
 
-        A row is up to date if it has the run's present signature, which is in ``signatures`` by name. The entries of
-        these runs are added to :attr:`entries`.
+        ``signatures`` maps the name of each run to the present :func:`signature` of its files. A row is up to date if
+        it has this signature. The entries of these runs are added to :attr:`entries`.
         """
         rows: list[tuple[Any, ...]] = []
         runs: dict[str, Found] = {}

@@ -28,9 +28,10 @@ EXTRA = "parquet"
 
 
 def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track = iter) -> None:
-    """Write the runs with these ids to ``folder``, which must not exist, as three Parquet files. All appear at once.
+    """Write the runs with these ids to ``folder``, which must not exist, as three Parquet files.
 
-    Raises ``MissingExtraError`` without pyarrow, and ``StoreError`` for a damaged run or on a full disk.
+    The folder appears when all files are complete. Raises ``MissingExtraError`` without pyarrow, and ``StoreError`` for
+    a damaged run or on a full disk.
     """
     require("pyarrow", NEEDED, EXTRA)
     parquet = require("pyarrow.parquet", NEEDED, EXTRA)

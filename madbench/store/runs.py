@@ -414,7 +414,7 @@ class Store:
     def run_code(self, job: Job, details: Mapping[str, Any]) -> RunCode:
         """The state of the code that trained a run, compared with the installed code.
 
-        ``details`` are those of the run's record. They are only used if the index does not have the state.
+        ``details`` are the details of the run's record. They are only used if the index does not have the state.
         """
         entry = self.index_entries.get(job.id)
         return (entry and entry.run_code) or run_code(job, details)

@@ -134,7 +134,7 @@ def _measure(
 ) -> Iterator[tuple[BenchTable, bool]]:
     """Yield the table of each part of the benchmark, with True if the user interrupted it and False otherwise.
 
-    An interrupted table is partial, and no further table follows. The time of ``minutes`` is shared among the parts.
+    An interrupted table is partial, and no further table follows. ``minutes`` is the time for all parts together.
     ``where`` is a sentence on the machine for the caption.
     """
     from madbench.bench.parts import BenchTable

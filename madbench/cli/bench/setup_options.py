@@ -26,7 +26,7 @@ OWNERS = {
     "--paths": ["mixers", "length"],
     "--d-model": ["mixers", "length", "table5", "decode", "costs"],
 }
-"""The parts on which an option has an effect, by option."""
+"""The parts of the benchmark on which an option has an effect, by option."""
 PARTS_OF_ONE_LENGTH = {"table5", "decode", "costs"}
 DEFAULT_PROFILE = "full"
 

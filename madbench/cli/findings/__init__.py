@@ -256,9 +256,9 @@ def _stored_results(selection: Selection) -> Results | None:
 
 
 def _command_options(selection: Selection, results: Results | None) -> dict[str, str]:
-    """The options of the ``madbench run`` command that trains missing runs, by the name of the suite.
+    """The options of the ``madbench run`` command that trains missing runs of a suite, by the name of the suite.
 
-    With stored results, the options are those of the stored protocol of each suite.
+    If ``results`` has runs of a suite, its options select the protocol of these runs.
     """
     profile = selection.profile or selection.leading.default
     overrides = own_overrides(selection.overrides, selection.leading, selection.leading)

@@ -57,9 +57,10 @@ def print_sweeps(results: Path, watch: bool, as_json: bool) -> None:
 
 
 def _parts(sweeps: list[dict[str, Any]], results: Path, width: int, height: int | None) -> list[RenderableType]:
-    """The parts of the screen that show the sweeps.
+    """The parts of the screen that show the sweeps, each at most ``width`` characters wide.
 
-    With a ``height`` in lines, running sweeps come first and fill it.
+    ``height`` is the number of lines of the screen. Running sweeps then come first and share these lines. None if the
+    sweeps are printed once: they keep their order and take as many lines as they need.
     """
     if not sweeps:
         return [f"{results}: no sweep is recorded here; madbench run, lm and sweep record theirs"]

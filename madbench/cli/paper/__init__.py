@@ -251,8 +251,8 @@ class _Making:
     def finish(self, final_request: Request, trained: Results | None) -> None:
         """Decide the item by the results ``trained``. Draw its figures, store the verdicts, and print the result.
 
-        ``final_request`` is the request of the user, or that of the shipped runs. Exits with the exit code of the
-        decision if it is not 0.
+        ``final_request`` is the request of the user, or the request for the shipped runs if these decide the item.
+        Exits with the exit code of the decision if it is not 0.
         """
         is_own = final_request is self.request
         with Console(stderr=True).status("measuring"):

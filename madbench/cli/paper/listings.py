@@ -19,7 +19,8 @@ from madbench.papers.making import STATES, Request, command_of, jobs_of, stored_
 from madbench.papers.shipped import archive_names, shipped_state
 
 NOT_RUN, NOT_MADE = "not run", "not made here"
-"""The states of items without a verdict."""
+"""The states of items without a verdict: those that madbench can make but has not made yet, and those that it cannot
+make."""
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
@@ -31,9 +32,10 @@ def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
 
 
 def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
-    """The row of an item in the list of a paper's items, as for JSON.
+    """The row of an item in the list of a paper's items, in the form of ``madbench paper PAPER -f json``.
 
-    It has the state, the jobs, the estimated seconds, the command and more. The seconds are for the missing jobs.
+    It has, among others, the state of the item, its command, the numbers of its jobs and of its stored jobs, and the
+    estimated seconds of training the other jobs.
     """
     entries = stored_verdicts(Request(paper, item, results=results))
     row: dict[str, Any] = {"item": item.id, "kind": item.kind, "place": item.place, "title": item.title}
@@ -54,7 +56,7 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
 
 
 def print_papers(results: Path, print_options: PrintOptions) -> None:
-    """Print for each paper how many items are in each state, by kind of evidence."""
+    """Print one row per paper: for each state, such as ``reproduced``, the number of items by kind of evidence."""
     from madbench.analysis.rendering import Listing
 
     papers, problems = loaded_papers()

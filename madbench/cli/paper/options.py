@@ -67,9 +67,9 @@ class PaperOptions:
 
     @property
     def flags(self) -> dict[str, Any]:
-        """The options that have no effect on some items: flag to value.
+        """The values of the options that have no effect on some items, by flag, such as ``--seeds``.
 
-        The value is false if the user did not give the option.
+        A value is false, such as None, if the user did not give the option.
         """
         return {
             "--profile": self.profile != QUICK,

@@ -310,4 +310,4 @@ _SOURCES = {
     "SPLIT": _splits,
     "auto": _groups,
 }
-"""The completion functions by the word of a metavar."""
+"""The completion functions, by a whole metavar or one of its words. The words of a metavar are separated by ``|``."""

@@ -112,7 +112,7 @@ class StoredOptions(Choice):
     """The options of verbs that show stored runs, of any suite."""
 
     given: Sequence[str] = ()
-    """The names of the fields that the command line gives, also of those with the default value."""
+    """The names of the fields whose options the user gave, even if with the default value."""
 
     def selection(self, words: list[str] | None) -> Selection:
         """Select the stored runs that ``words``, which are labels and overrides, and the options choose.
@@ -129,7 +129,7 @@ class StoredOptions(Choice):
 
 
 track_reading = functools.partial(track_progress, description="reading runs")
-"""Shows a progress bar while runs are read that the index of a store does not have."""
+"""Returns the runs of its argument, and shows a progress bar while they are iterated over and read from their files."""
 
 
 def open_stored(results: Path) -> Snapshot:

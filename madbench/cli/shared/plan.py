@@ -107,10 +107,10 @@ class _PlannedJobs:
     """The jobs of a plan with their states and sizes. It counts jobs and estimates their time."""
 
     states: Mapping[str, str]
-    """The states of :func:`job_states`, by id."""
+    """The state of each job, by id, from :func:`job_states`."""
     sizes: Mapping[str, JobSize]
     untimed_reasons: Mapping[str, str]
-    """The reasons of :func:`_untimed_reasons`, by label."""
+    """The reason why a label cannot be timed, by label, from :func:`_untimed_reasons`."""
     device: str
     micro_batch: int | None
     has_details: bool

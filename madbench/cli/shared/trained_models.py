@@ -98,10 +98,11 @@ class TrainedModel:
     def corpus(self, corpus_options: CorpusOptions = CorpusOptions()) -> Corpus:
         """Open the corpus on which the model was trained.
 
-        It is read from the folder in ``corpus_options``. By default it is searched for in the folder that the run's
-        record names, and in the folder ``corpora`` of the results. If a folder has no manifest, its files are read with
-        the tokenizer and type of ids of ``corpus_options``, or of the run's record if these are not given. A model in
-        an exported file has no record.
+        It is read from the folder that ``corpus_options`` names. If they name none, it is searched for in the folder
+        that the run's record names, and in the folder ``corpora`` of the results.
+
+        A folder without a manifest does not say how to read its files. The tokenizer and the type of ids are then those
+        of ``corpus_options``, or else those of the run's record. A model in an exported file has no record.
 
         Raises ``ConfigError`` if the given folder does not have the model's corpus, if no corpus is found, and if a
         tokenizer or a type of ids is given without a folder.
@@ -117,7 +118,7 @@ class TrainedModel:
         def open_as_recorded(folder: Path) -> Corpus:
             """Open the corpus in a folder.
 
-            If it has no manifest, options that the user did not give are those of the record.
+            If the folder has no manifest, the record gives the tokenizer and the type of ids, unless the user did.
             """
             recorded = {} if (folder / MANIFEST).exists() else description
             return open_corpus(folder, cache=cache, **{name: options[name] or recorded.get(name) for name in options})

@@ -177,7 +177,8 @@ def _print_tables(tables: Sequence[ResultTable], costs: Mapping[str, Listing], p
 def _contents(tables: Sequence[ResultTable], costs: Mapping[str, Listing], leading: Suite) -> dict[str, Any]:
     """The JSON content of tables, each of one suite, in one mapping.
 
-    The content of the ``leading`` suite is at the top level. That of every other suite is under the name of the suite.
+    The content of the suite ``leading`` is at the top level. The content of every other suite is under its
+    ``override_name``, such as ``language_model``.
     """
     content: dict[str, Any] = {}
     for table in tables:

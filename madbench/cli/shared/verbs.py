@@ -63,9 +63,10 @@ class Verb(TyperCommand):
 
 
 def _typed_names(option: Any, words: Iterable[str]) -> list[str]:
-    """The name of an option at each place of the command line ``words``, such as ``--match`` for ``--budget``.
+    """The names by which an option was typed in the command line ``words``, one per use, in order.
 
-    A place in a word that joins several short options, such as ``-yo``, is left out.
+    An option may have several names, such as ``--budget`` and ``--match``. A use in a word that joins several short
+    options, such as ``-yo``, is left out.
     """
     words = itertools.takewhile(lambda word: word != "--", words)
     names = (*option.opts, *option.secondary_opts)
