@@ -292,7 +292,10 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, default=identifyi
 
 
 def content_id(mapping: dict[str, Any]) -> str:
-    """A hash of the mapping and of ``SCHEMA``: 16 hexadecimal digits. Values may be dataclasses of settings."""
+    """A hash of the mapping and of the version ``SCHEMA`` of the format: 16 hexadecimal digits.
+
+    Values of the mapping may be dataclasses of settings.
+    """
     return text_id(_CANONICAL.encode({"schema": SCHEMA, **mapping}))
 
 

@@ -58,7 +58,8 @@ class Grid:
 
     rows: tuple[Row, ...]
     tasks: tuple[str, ...] | None = None
-    """Tasks of all suites, in the order of the file. None for all."""
+    """Tasks of any suite, in the order of the grid file. None for the tasks of MAD and, if there is a corpus, the
+    language model."""
     seeds: tuple[int, ...] = (0,)
     profile: str = ""
     """Profile of the leading suite. Empty for its usual profile."""
@@ -76,7 +77,7 @@ class Grid:
 
     @property
     def leading(self) -> Suite:
-        """The suite whose overrides and profile need no prefix. The tasks of the grid determine this suite."""
+        """The suite whose overrides and profile need no prefix: the first suite that has one of the grid's tasks."""
         return leading_suite(self.tasks)
 
 

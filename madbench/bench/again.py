@@ -91,9 +91,9 @@ class RepeatedRun:
 
     @property
     def machines(self) -> str:
-        """The processor and the library of both trainings, each only if it differs: ``; processor A, again B``.
+        """A clause on how the machines of both trainings differ, such as ``; processor A, again B``.
 
-        Empty if neither differs.
+        It names the processors and the libraries of matrix products that differ. Empty if neither differs.
         """
         both = {"processor": self.processors, "matrix products": self.products}
         return "".join(f"; {what} {old}, again {new}" for what, (old, new) in both.items() if old != new)

@@ -96,7 +96,7 @@ def _members(hint: Any) -> Iterator[Any]:
 
 
 def _fits(value: Any, member: Any) -> bool:
-    """True if ``value`` has the type ``member``, which is no union. A truth value is no number."""
+    """True if ``value`` has the type ``member``, which is not a union. True and False do not count as numbers."""
     origin = get_origin(member)
     if member is Any:
         return True

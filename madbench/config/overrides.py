@@ -29,7 +29,8 @@ class Override:
     text: str
     """The value as it was written."""
     suite: str = ""
-    """The suite's ``override_name``. Empty if the override has no prefix, so that it belongs to the leading suite."""
+    """The ``override_name`` of the suite whose profile is changed, such as ``language_model``. Empty without a prefix:
+    the override then belongs to the leading suite, the first suite that has one of the requested tasks."""
     prefix: str = field(default="", compare=False)
     """The prefix that :meth:`without_suite` removed, such as ``language_model.``. Messages show it to the user."""
 

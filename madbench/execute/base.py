@@ -196,7 +196,7 @@ class JobLock:
     """The work folder of the job."""
     stack: ExitStack
     result: JobResult | None = None
-    """The result of the job while it is being stored."""
+    """The result of the job that has arrived from the worker. None before."""
 
     def close(self) -> None:
         self.stack.close()

@@ -72,7 +72,7 @@ class LockedGroup:
     slot: int | None = None
     """Number of the slot, which the screen shows. None until a worker has begun."""
     due: float = math.inf
-    """Time on the monotonic clock at which the group is cancelled."""
+    """Time on the monotonic clock at which the time limit is over and the group is cancelled. Infinite if no limit."""
     is_training: bool = False
     """True if the worker of the present attempt has begun to train."""
     is_start_reported: bool = False
@@ -333,7 +333,7 @@ class _Driver(Execution):
             self.end(group, lock)
 
     def end(self, group: LockedGroup, lock: JobLock) -> None:
-        """Store the result of one job of a group, which has ended, and report it."""
+        """Store and report the result of one job of a group. ``lock`` is the lock of this job and has its result."""
         record = self.store_result(group, lock)
         assert group.slot is not None  # set at its first message
         self.finish(lock.job, record, group.slot)

@@ -60,7 +60,7 @@ class Threads:
 
     @property
     def may_meet_others(self) -> bool:
-        """True if the job may share cores with other processes, because some cores are busy.
+        """True if jobs may share cores with other processes, because some cores are busy.
 
         Also true if the user set the number of threads, because busy cores are then not counted.
         """

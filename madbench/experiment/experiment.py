@@ -85,8 +85,8 @@ class Experiment(TableRows):
     def tracking(self, options: TrackOptions, warn: Callable[[str], None]) -> Iterator[OnEvent]:
         """A context that yields a function, which passes the events of jobs to the tracking services of ``options``.
 
-        Under torchrun only the first process does. ``warn`` is called with a sentence if a service fails. Raises
-        ``MissingExtraError`` or ``ConfigError`` for a service that cannot be used.
+        Under torchrun only the first process passes events on. ``warn`` is called with a sentence if a service fails.
+        Raises ``MissingExtraError`` or ``ConfigError`` for a service that cannot be used.
         """
         from madbench.training.processes import is_first
 

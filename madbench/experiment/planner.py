@@ -250,7 +250,7 @@ class _Planner:
     def notes_on_left_out(self) -> list[str]:
         """Notes on suites that are left out because they need a corpus, one note per suite.
 
-        These suites would be trained together with the leading suite, because its profile names them under ``beside``.
+        These suites would be trained too, because the profile of the leading suite names them under ``beside``.
         Empty if the user named tasks.
         """
         if self.grid.tasks is not None:

@@ -52,8 +52,8 @@ class CodeState:
 def identity_of(code: Mapping[str, Any]) -> str:
     """The identity of users' code: a digest of a code listing, such as ``code1-9f...``. It enters the ids of jobs.
 
-    It covers the places and digests of Python files and data files. For a data file with an absolute path, only the
-    name of the file counts.
+    It covers the places (paths) and digests of Python files and data files in the listing. For a data file whose place
+    is an absolute path, only its name and its digest count.
     """
     files = sorted([place, digest] for place, (digest, _) in code["files"].items())
     data = sorted([Path(place).name if os.path.isabs(place) else place, each] for place, each in code["data"].items())
@@ -85,7 +85,9 @@ def code_state(code: Any) -> CodeState:
 
 
 def recorded_files(code: Any) -> dict[str, bytes | None]:
-    """The content of the Python files in a record's code listing: place to content. Empty if ``code`` is not a listing.
+    """The content of the Python files in a record's code listing: path in the listing to content.
+
+    Empty if ``code`` is not a code listing.
 
     The content is None for a file that changed, is missing, or lies outside of the folder of the code. A record may
     come from a stranger and list any file on this machine. So content is returned only if the writer of the record must
@@ -123,10 +125,10 @@ def _text_at(root: Path, place: str) -> SourceText | None:
 
 
 def _root_of(code: Mapping[str, Any]) -> Path | None:
-    """The folder on this machine to which the places of a code listing are relative.
+    """The folder on this machine to which the paths in a code listing are relative.
 
-    It is the first folder with the first file of the listing: the working folder or a folder of ``sys.path``. None if
-    there is none.
+    It is the working folder, or else the first folder of ``sys.path``, that has the first file of the listing. None if
+    no such folder has the file.
     """
     first = next(iter(code["files"]))
     roots = [Path(each or ".").absolute() for each in dict.fromkeys(("", *sys.path))]

@@ -43,7 +43,7 @@ class FileEvent:
     owner: str
     """The file of users' code that opened or ran the file at :attr:`path`."""
     line: int
-    """The line of the owner at which this happened, if the owner was being imported. 0 if it happened inside a
+    """The line of :attr:`owner` that opened or ran the file, if ``owner`` was being imported. 0 if the line is inside a
     function.
     """
     during: str

@@ -193,7 +193,7 @@ def _files_of(
 def public_record(record: Record) -> Record:
     """A copy of the record in which absolute paths, in details and in the error, are cut to their last part.
 
-    The folder of a corpus is left out.
+    The folder in the details of a corpus is left out.
     """
     details = dict(record.details)
     if isinstance(corpus := details.get("corpus"), Mapping):

@@ -149,7 +149,7 @@ def _within_range(value: int | float) -> int | float:
 
 
 def read_curve(content: bytes, logged_names: Collection[str] = ()) -> list[dict[str, float]]:
-    """The rows of ``curve.csv``, one dict per row: the number by name of the column. Empty cells are left out.
+    """The rows of ``curve.csv``, one dict per row: column name to number. Empty cells are left out.
 
     Raises ``ValueError`` for an invalid file, or if a row has no value for a column in ``logged_names``.
     """

@@ -143,13 +143,13 @@ class IndexEntry:
     is_present: int
     """1 if the installed version of the label's family is the version that trained the run."""
     is_over_budget: int
-    """1 if the label says that it exceeds its budget, as with ``!``."""
+    """1 if the label is marked as one that exceeds its budget, as ``R-12!`` is by ``!``."""
     code: str
     """The state of the code that trained the run, as JSON: the fields of :class:`madbench.suites.code.RunCode`."""
 
     @property
     def run_code(self) -> RunCode | None:
-        """The value of the column ``code``. None if it is empty, because the package does not know the run."""
+        """The value of the column ``code``. None if the column is empty, because :attr:`is_known` is 0."""
         return RunCode(*json.loads(self.code)) if self.code else None
 
     @property

@@ -130,10 +130,13 @@ class Store:
     def open(cls, root: Path | str, create: bool = True) -> Self:
         """Open the store in the folder ``root``.
 
-        If ``create`` is True, make missing folders and clean up after killed processes. If ``create`` is False, the
-        store is only read. Raises ``StoreError`` if the folder cannot be read; with ``create=True`` if it cannot be
-        written, as on a full disk; with ``create=False`` if it does not exist or has no folder ``runs``. Raises
-        ``OtherVersionError`` if the first few runs all have another format.
+        If ``create`` is True, make missing folders and clean up after killed processes. Raises ``StoreError`` if the
+        folder cannot be read or written, for example on a full disk.
+
+        If ``create`` is False, the store is only read. Raises ``StoreError`` if the folder cannot be read, does not
+        exist or has no folder ``runs``.
+
+        In both cases, raises ``OtherVersionError`` if the first few runs all have another format.
         """
         store = cls(root)
         if create:

@@ -52,7 +52,7 @@ class Naming:
     grid), ``{label}``, ``{task}``, ``{seed}`` and ``{id}``.
     """
     rows: Mapping[str, str] = field(default_factory=dict)
-    """The name of each job's row in the grid, by job id. Jobs that are missing use their label."""
+    """The name of each job's row in the grid, by job id. A job without an entry is named by its label."""
     varied: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The changed settings of each job's row in the grid, by job id and then by key."""
 

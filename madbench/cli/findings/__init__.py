@@ -241,7 +241,9 @@ def _is_detail(selection: Selection, name: str) -> bool:
 def _stored_results(selection: Selection) -> Results | None:
     """The stored results of the suites that ``selection`` shows. None if the default results folder does not exist yet.
 
-    Suites without matching runs cause an error or a warning.
+    A suite without matching runs is left out, with a warning if the user needs to know. It is an error if the user
+    chose a protocol, if the query for requested tasks is ambiguous, or if the results folder that the user named does
+    not exist.
     """
     if selection.results == options.RESULTS and not options.RESULTS.exists() and selection.protocol is None:
         return None

@@ -16,7 +16,7 @@ def print_registered(
 ) -> None:
     """Print the findings on the registered claims in the file ``path``, and mark every other claim as exploratory.
 
-    Raises ``ConfigError`` if the user chooses labels or runs, because the registration does.
+    Raises ``ConfigError`` if the user chooses labels or runs, because the registration already says which ones count.
     """
     from madbench.analysis.findings_table import findings_table
     from madbench.analysis.registration import load_registration, registered_findings, registration_notes

@@ -190,7 +190,7 @@ def _inspect(trained: TrainedModel, data: InspectedCorpus, examples: int | None,
 def _draw(inspections: Mapping[str, Inspection], folder: Path, layout: Layout) -> list[Path]:
     """Draw the figures of the runs and return the paths of the files.
 
-    ``inspections`` has the measurements by run's name.
+    ``inspections`` maps the name of each run to its measurements.
     """
     from madbench.analysis.figures.files import save_figure
     from madbench.analysis.figures.inspection import inspection_figures

@@ -72,7 +72,7 @@ class PrintOptions(NameOptions):
 
     @property
     def words(self) -> dict[str, list[str]]:
-        """The words of the command line that give the options that differ from their defaults, by name of the field."""
+        """The options that differ from their defaults: name of the field to words of the command line."""
         given = {}
         for field in dataclasses.fields(self):
             value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"

@@ -144,7 +144,7 @@ def _write_markdown(table: TextTable, costs: Costs, options: PrintOptions, place
 
 
 def _write_latex(table: TextTable, costs: Costs, options: PrintOptions, place: int) -> None:
-    """Print the table in LaTeX. From the second table on, its label contains its number."""
+    """Print the table in LaTeX. ``place`` is its index in this output, and from 1 on is a part of its LaTeX label."""
     label = options.tex_label or table.latex_label
     numbered_label = f"{label}-{place + 1}" if place else label
     print(table.to_latex(numbered_label, options.latex_width), end="")

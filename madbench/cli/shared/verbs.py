@@ -26,7 +26,7 @@ from madbench.errors import ConfigError, did_you_mean
 class Verb(TyperCommand):
     """A command that rejects repeated options, empty values, unknown choices, and numbers that are out of range.
 
-    Messages name an option as it was typed. Its completion also offers hidden options.
+    Messages name an option as it was typed. Shell completion of the command also offers its hidden options.
     """
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
@@ -120,7 +120,7 @@ class VerbGroup(TyperGroup):
     headings: ClassVar[Mapping[str, str]]
     """The names of the verbs by heading of the help text. Spaces separate the names of one heading."""
     package: ClassVar[str]
-    """The package of the verbs. Each verb is the function of its name in the module of its name."""
+    """The package of the verbs. The verb ``table``, for example, is the function ``table`` in its module ``table``."""
     commands: Any
     """The commands by name, a mapping that imports a verb only when it is looked up. Its type is ``Any`` because typer
     declares a ``dict``."""

@@ -230,7 +230,7 @@ def _results(folder: Path) -> dict[str, Any]:
 
 
 def _problems(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the problems in the result of :func:`check_machine` that prevent training."""
+    """Yield the problems that prevent training. ``content`` has the facts that :func:`check_machine` collects."""
     for package in content["packages"]:
         if not package["fits"]:
             present = f"version {package['version']} is here" if package["version"] else "not installed"
@@ -247,7 +247,7 @@ def _problems(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _print(content: dict[str, Any]) -> None:
-    """Print the result of the check in sections: machine, packages, operator, optional, extensions, results.
+    """Print the facts that :func:`check_machine` collects in sections: machine, packages, operator, optional, ...
 
     A line about something that can be wrong begins with ``ok`` or ``wrong``.
     """

@@ -86,7 +86,7 @@ class _StoredFiles:
         )
 
     def check_corpus(self, path: Path) -> Iterator[str]:
-        """Yield the problems of a corpus, or of a manifest file. There are none for a sound one.
+        """Yield the problems of a corpus, or of a manifest file. Nothing is yielded for a sound corpus.
 
         For an unfinished corpus, a note is added to ``unfinished_corpora``.
         """
