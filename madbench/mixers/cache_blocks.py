@@ -10,7 +10,7 @@ from torch import Tensor
 from madbench.mixers.tracing import has_data
 
 BLOCK_NUMBERS = 2**18
-"""The largest count of numbers in a block of more than one row."""
+"""The largest count of numbers in a block. Only a block of a single row may have more."""
 
 
 def cache_blocks(x: Tensor) -> Iterator[slice]:

@@ -29,11 +29,11 @@ class CheckResult:
 
     check: Check
     residual: float | None = None
-    """None if the check does not apply or has failed with an error."""
+    """The measured number. None if the check does not apply or has failed with an error."""
     error: str = ""
-    """Exception that prevented the measurement."""
+    """Text of the exception that prevented the measurement. Empty if there was none."""
     where: str = ""
-    """Location of the residual, if the check names one."""
+    """Location of the residual as text, such as ``output at 33 tokens``. Empty if the check names none."""
 
     @property
     def verdict(self) -> Literal["pass", "fail", "not applicable"]:
@@ -152,7 +152,7 @@ def _error_text(error: BaseException) -> str:
 def sample(family: Family[L, A], label: L, path: str = "auto", size: Size = SMALL) -> tuple[Mixer, Tensor]:
     """Return a mixer of the label in float64 with fixed random weights, and an input (2, max_len, d_model).
 
-    The family's settings have their defaults.
+    The settings of the family are at their defaults. ``path`` names the implementation that the mixer uses.
     """
     settings = family.Settings()
     return filled_mixer(lambda: family.build(family.solve(label, size, settings), settings, path))
@@ -161,10 +161,15 @@ def sample(family: Family[L, A], label: L, path: str = "auto", size: Size = SMAL
 def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterable[Check]:
     """Yield the checks that apply to every mixer: parameter count, causality, gradients, decoding and precision.
 
-    If the mixer supports decoding, it is checked token by token and after a prompt. If the mixer has a method
-    ``reference(x, rows)``, every path is compared with the loops of this method. If later layers with the same label
-    compute something else than the first, the paths of the second layer are compared as well. Precision is checked
-    under bfloat16 autocast; ``terms`` is an argument of :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
+    Some checks depend on the mixer:
+
+    - If it supports decoding, it is decoded token by token and after a prompt.
+    - If it has a method ``reference(x, rows)``, every path (implementation) is compared with the loops of this method.
+    - If later layers with the same label compute something else than the first, the paths of the second layer are
+      compared as well.
+
+    Precision is checked under bfloat16 autocast, where ``terms`` is an argument of
+    :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
     """
     from madbench.mixers import path_checks
     from madbench.mixers.bfloat16_checks import bfloat16_checks

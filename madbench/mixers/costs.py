@@ -20,11 +20,11 @@ class CountedCosts:
 
     parameters: int
     flops_per_token: float
-    """FLOPs of the forward pass; a multiply-add counts as two."""
+    """FLOPs of the forward pass per token. A multiply-add counts as two."""
     state: int | None
-    """Count of numbers that decoding carries from token to token; None if unknown."""
+    """The count of numbers that decoding carries from token to token. None if it is unknown."""
     unknown: str = ""
-    """Reason why the state is unknown."""
+    """The reason why ``state`` is None. Empty if it is known."""
 
 
 def count_costs(mixers: Allocation | MixerSequence, seq_len: int, all_pairs: bool = False) -> CountedCosts:

@@ -65,10 +65,9 @@ class _ByHand(torch.autograd.Function):
 def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = False) -> None:
     """Register hooks on the ``inputs`` of a kernel that raise ``TrainingError`` if second derivatives are computed.
 
-    The message names the kernel's ``path`` and suggests the path ``dense``. If ``is_always`` is false, the error
-    replaces the one that torch would raise, and nothing is raised where the kernel has second derivatives, which
-    depends on the device and the dtype. Nothing is registered in traced code
-    (:func:`madbench.mixers.tracing.is_traced`).
+    The message names the kernel's ``path`` and suggests the path ``dense``. If ``is_always`` is false, the error is
+    raised only where torch itself would raise an error, because some kernels have second derivatives for some devices
+    and dtypes. Nothing is registered in traced code (:func:`madbench.mixers.tracing.is_traced`).
     """
     if is_traced():
         return

@@ -22,7 +22,8 @@ from madbench.mixers import products
 def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
     """True if the layer is an unchanged ``nn.Linear``: not wrapped, replaced or quantized.
 
-    If ``bias`` is false, a layer with a bias gives False. The weight may have a parametrization of ``torch.nn.utils``.
+    A layer with a bias counts only if ``bias`` is true. A parametrization of ``torch.nn.utils`` on the weight is
+    allowed.
     """
     if parametrize.type_before_parametrizations(layer) is not nn.Linear or "forward" in layer.__dict__:
         return False
@@ -38,8 +39,8 @@ def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
 def is_plain(layer: nn.Module, bias: bool = False) -> bool:
     """True if a call of the layer only multiplies by its weight and adds its bias, so that code may use both directly.
 
-    False for a layer with hooks, such as those of programs that count operations. False also for every layer that
-    :func:`has_only_weights` excludes, such as adapters, quantized layers and, if ``bias`` is false, layers with a bias.
+    False for a layer with hooks, such as those of programs that count operations, and for every layer that
+    :func:`has_only_weights` excludes: adapters, quantized layers and, if ``bias`` is false, layers with a bias.
     """
     hooks = (
         *(layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks),
@@ -64,10 +65,10 @@ def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
 
 
 def call(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return ``layer(x)``. For a large x, a faster library may compute it.
+    """Return ``layer(x)``.
 
-    :func:`madbench.mixers.products.linear` chooses the library. It is used only if the layer is plain
-    (:func:`is_plain`).
+    If x is large and the layer is plain (:func:`is_plain`), :func:`madbench.mixers.products.linear` computes the
+    result, because this may be faster.
     """
     if products.is_large(x) and is_plain(layer, bias=True):
         return products.linear(x, cast(Tensor, layer.weight), cast("Tensor | None", layer.bias))

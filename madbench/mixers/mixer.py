@@ -48,9 +48,10 @@ class Mixer(nn.Module):
     def step(self, x: Tensor, cache: Any = None, slide: bool = False, **shared: Any) -> tuple[Tensor, Any]:
         """Decode one token x (B, D). Return the output (B, D) and the next cache.
 
-        ``cache`` is None for the first token. If ``slide`` is true, a mixer whose cache grows decodes tokens beyond its
-        ``max_len`` with a window of the newest tokens. If it is false, the mixer may raise an error for these tokens.
-        ``shared`` is the result of :func:`madbench.mixers.sharing.handed_to`, passed as keyword arguments.
+        ``cache`` is None for the first token. ``slide`` matters for tokens beyond ``max_len`` of a mixer whose cache
+        grows. If it is true, these are decoded with a window of the newest tokens. If it is false, the mixer may raise
+        an error for them. ``shared`` is the result of :func:`madbench.mixers.sharing.handed_to`, passed as keyword
+        arguments.
         """
         raise NotImplementedError
 

@@ -237,7 +237,8 @@ def _largest(residuals_with_places: Iterable[Residual]) -> Residual:
 def _residual(sample: Sample, rows: Sequence[int]) -> Residual:
     """The largest relative error of a sample's outputs, gradients and decoding steps.
 
-    If the mixer has another number of parameters than its allocation states, the difference of the numbers is returned.
+    If the mixer has another number of parameters than its allocation states, the difference of these numbers is
+    returned instead.
     """
     mixer, _ = sample.make()
     count = abs(sum(parameter.numel() for parameter in mixer.parameters()) - sample.allocation.total)
@@ -338,8 +339,8 @@ def _least_change(default: Sample, names: Sequence[str]) -> Residual:
 def _change(default: Sample, name: str) -> Residual | None:
     """The largest effect of changing the setting ``name`` alone. None if the setting has no value besides its default.
 
-    Up to three values are tried. The effect of a value is the relative change of the outputs, or of the initial weights
-    if the setting affects only these. It is at most 1, and it is 1 if the parameter counts change.
+    Up to three values are tried. The effect of a value is the relative change of the outputs, but at most 1. If the
+    setting affects only initial weights, it is the relative change of these. If the parameter counts change, it is 1.
     """
     traits, size, changes = label_traits(default.label, default.family), default.allocation.size, []
     for value in _other_values(default, name, size)[:3]:

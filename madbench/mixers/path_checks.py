@@ -60,7 +60,8 @@ def sample_maker(family: Family[L, A], label: L, size: Size) -> Make:
 def rows_of(length: int) -> Sequence[int]:
     """The indices of the rows that are compared in a sequence of ``length`` tokens.
 
-    All rows of a sequence of up to 17 tokens. Otherwise the rows at both ends, and the rows next to block borders.
+    In a sequence of up to 17 tokens, all rows are compared. In a longer one, the rows at both ends and next to block
+    borders are compared.
     """
     if length <= WHOLE:
         return range(length)
@@ -70,10 +71,11 @@ def rows_of(length: int) -> Sequence[int]:
 
 @torch.enable_grad()
 def evaluate(mixer: nn.Module, compute: Callable[[Tensor], Tensor], x: Tensor, rows: Sequence[int] | None) -> Tensors:
-    """Return output rows and gradients, by name: the rows of ``compute(x)`` with the indices ``rows``, or all if None.
+    """Return the output ``compute(x)`` and its gradients, as tensors by name.
 
-    The output rows have the empty name. The gradient of x has the name ``x``, and the gradient of a parameter of
-    ``mixer`` has the parameter's name. The gradients are those of a fixed random linear function of the output rows.
+    The output has the empty name. If ``rows`` is not None, it has only the rows with these indices. The gradient of x
+    has the name ``x``, and the gradient of a parameter of ``mixer`` has the parameter's name. Gradients are those of a
+    fixed random linear function of the output.
     """
     x, mixer = x.detach().requires_grad_(), mixer.requires_grad_()
     y = compute(x)
@@ -259,8 +261,8 @@ def step_residual(make: Make, length: int = LONGEST) -> Residual:
 def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
     """The largest relative difference between decoding after a prompt and a forward pass over the whole sequence.
 
-    ``prompts`` are the lengths of the prompts in tokens. A second continuation of each prompt is decoded as well, and
-    must not affect the first.
+    ``prompts`` are the lengths of the prompts in tokens. After each prompt, a second continuation is decoded from the
+    same cache as well. It must not affect the first.
     """
     mixer, x = make("auto", max(prompts) + CONTINUED)
     y, differences = mixer(x), []
@@ -287,8 +289,8 @@ def prefill_residual(make: Make, prompts: Sequence[int] = PROMPTS) -> Residual:
 def slope_residual(make: Make, length: int = 8, steps: Sequence[float] = STEPS) -> Residual:
     """The largest relative difference between gradients and finite differences.
 
-    For each finite difference, one parameter, or the input of ``length`` tokens, is moved alone in a random direction.
-    ``steps`` are step sizes, which are tried in turn until one passes.
+    The variables are the parameters of the mixer and its input of ``length`` tokens. For a finite difference, one of
+    them is moved in a random direction. ``steps`` are step sizes, which are tried in turn until one passes.
     """
     mixer, x = make("auto", length)
     computed = evaluate(mixer, mixer, x, None)

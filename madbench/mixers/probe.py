@@ -44,13 +44,14 @@ class LagKernel:
     """
 
     A: Tensor
-    """Shape (H, L, R)."""
+    """The left factor of the product A Diag(s) B^T, (H, L, R)."""
     B: Tensor
-    """Shape (H, L, R)."""
+    """The right factor of the product A Diag(s) B^T, (H, L, R)."""
     p: Tensor
-    """Shape (H, L)."""
+    """What the diagonal of the matrix has in addition to 1, (H, L)."""
     s: Tensor
-    """(H, R): strengths, which depend on the row, as means over the rows of the input."""
+    """The strengths of the R terms of the product, (H, R). They depend on the row, and are given as means over the
+    rows."""
     layout: str
     """``lag`` if the index of a slot counts back from the row, ``position`` if it counts from the oldest token."""
 

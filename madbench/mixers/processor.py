@@ -1,4 +1,4 @@
-"""The description of this machine's processor that Linux gives."""
+"""The description of this machine's processor, read from ``/proc/cpuinfo`` of Linux."""
 
 from __future__ import annotations
 

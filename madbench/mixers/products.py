@@ -19,18 +19,19 @@ from madbench.mixers.processor import cpuinfo
 from madbench.mixers.tracing import is_counted, is_traced
 
 LEAST_ROWS = 256
-"""Smallest number of rows of the input for which oneDNN is used."""
+"""Smallest number of rows of x for which :func:`linear` uses oneDNN."""
 LEAST_INPUTS = 128
-"""Smallest number of inputs of the linear map for which oneDNN is used."""
+"""Smallest width of the input for which :func:`linear` uses oneDNN."""
 LEAST_WEIGHTS = 128**2
-"""Smallest number of elements of the weight for which oneDNN is used."""
+"""Smallest number of elements of the weight for which :func:`linear` uses oneDNN."""
 LEAST_COLUMNS = 256
 """Smallest length of the larger side of a weight for which oneDNN computes the gradient of the weight.
 
 Below it, MKL computes this gradient (:func:`weight_gradient`).
 """
 LEAST_PRODUCTS = 2**22
-"""Smallest number of multiplications in each product of a batch for which oneDNN, called once per product, is used."""
+"""Smallest number of multiplications in each matrix product of a batch for which oneDNN is used, in one call per
+product (:func:`are_by_onednn`)."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -76,7 +77,10 @@ def is_large(x: Tensor) -> bool:
 
 
 def onednn_is_faster() -> bool:
-    """True if oneDNN uses AVX-512 here and MKL does not. False if ``torch.backends.mkldnn.enabled`` is False."""
+    """True if oneDNN uses the processor's AVX-512 and MKL does not, so that oneDNN is faster for large products.
+
+    False if ``torch.backends.mkldnn.enabled`` is False.
+    """
     return cast(bool, torch.backends.mkldnn.enabled) and _has_avx512_by_onednn_alone()
 
 

@@ -1,4 +1,4 @@
-"""Protection of the caller's random state."""
+"""A context that protects the caller's random state."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Side:
     def of_heads(
         cls, d_model: int, heads: int, *, step: int, multiple: int, least: int = 1, whole_step: int = 1
     ) -> Side:
-        """The admissible ranks, summed over ``heads`` heads of equal width.
+        """The admissible ranks for ``heads`` heads of equal width. A rank is summed over the heads.
 
         The width of a head is a multiple of ``step`` and of ``multiple``, and at least ``least``. The rank ``d_model``
         is admissible too, if d_model / heads is a multiple of ``whole_step`` and at least ``least``.
@@ -170,9 +170,10 @@ class CountedParameters:
 
 @dataclass(frozen=True)
 class RankAllocation(CountedParameters):
-    """The ranks and the cost of a mixer with a QK and a VO rank. Every count is exact for the built module.
+    """The ranks and the cost of a mixer with a QK and a VO rank.
 
-    Subclasses have the methods ``flops_per_token`` and ``state_bytes_per_token``.
+    Counts of parameters are those of the built module, exactly. Subclasses have the methods ``flops_per_token`` and
+    ``state_bytes_per_token``.
 
     The QK rank is the number of channels of queries or keys, summed over heads. The VO rank is that of values and
     outputs. Both share one budget. The *paying side* is the side, QK or VO, whose rank is reduced first if the budget
@@ -180,7 +181,7 @@ class RankAllocation(CountedParameters):
     """
 
     label: Any
-    """Must have the fields ``rope``, ``rank`` and ``over``."""
+    """The label. It must have the fields ``rope``, ``rank`` and ``over``."""
     size: Size
     r_qk: int = 0
     r_vo: int = 0
@@ -248,7 +249,7 @@ class RankAllocation(CountedParameters):
     def payment(self) -> tuple[int, int]:
         """Return two ranks of the paying side, the side (QK or VO) that is reduced first: its start and a limit.
 
-        When the paying side has been reduced to the limit, the other side is reduced before it.
+        When the paying side has been reduced to the limit, the other side is reduced before it is reduced further.
         """
         raise NotImplementedError
 
@@ -285,11 +286,16 @@ class RankAllocation(CountedParameters):
     def match_budget(self, sides: Mapping[str, Side]) -> Self:
         """Return the allocation that meets the budget, with ranks that are admissible by ``sides``.
 
-        The paying side is VO if the label's ``rank`` is ``v``, and QK otherwise. It starts at the first rank of
-        :meth:`payment`, and the other side starts at :attr:`full`. If the budget is exceeded, ranks are reduced in
-        three steps, each only as far as needed: the paying side to the second rank of :meth:`payment`, the other side
-        to half of ``full``, and the paying side to its smallest rank. Then the other side grows as far as the budget
-        allows. Raises ``BudgetError`` with possible remedies if no ranks fit.
+        The paying side, whose rank is reduced first, is VO if the label's ``rank`` is ``v``, and QK otherwise. It
+        starts at the first rank of :meth:`payment`, and the other side starts at :attr:`full`. If the budget is
+        exceeded, ranks are reduced in three steps, each only as far as needed:
+
+        - the paying side to the second rank of :meth:`payment`;
+        - the other side to half of :attr:`full`;
+        - the paying side to its smallest rank.
+
+        Then the other side grows as far as the budget allows. Raises ``BudgetError`` with possible remedies if no ranks
+        fit.
         """
         allocation = self._closest(sides)
         if allocation.slack >= 0:

@@ -14,7 +14,10 @@ ROUNDING = 1e-9
 
 
 class Residual(float):
-    """The residual of a check: a number with its location ``where``, such as ``gradient of q.weight at 33 tokens``."""
+    """The residual of a check: a number with the attribute ``where``.
+
+    ``where`` is its location as text, such as ``gradient of q.weight at 33 tokens``.
+    """
 
     where: str
 

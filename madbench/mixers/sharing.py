@@ -29,7 +29,7 @@ def handed_to(mixer: nn.Module, shared: Shared | None) -> dict[str, Any]:
 def mix(mixer: nn.Module, x: Tensor, shared: Shared | None) -> Tensor:
     """The mixer's output (B, T, D) for x (B, T, D).
 
-    ``shared`` has the values that mixers share in this pass of the model. None if the mixer runs outside a model.
+    ``shared`` has the values that mixers share in this forward pass of the model. It is None outside of a model.
     """
     y: Tensor = mixer(x, **handed_to(mixer, shared))
     return y

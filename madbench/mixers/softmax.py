@@ -163,7 +163,7 @@ def _first_key(rows: slice, window: int) -> int:
 def _keys(rows: slice, window: int) -> slice:
     """The positions of the keys that at least one of ``rows`` sees.
 
-    Without a window, all keys up to the last of the rows.
+    If ``window`` is 0, these are all keys up to the last of the rows.
     """
     return slice(_first_key(rows, window), rows.stop)
 

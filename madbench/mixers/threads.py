@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """A context in which torch uses ``count`` threads. None leaves the number unchanged."""
+    """A context in which torch uses ``count`` threads on the CPU. If ``count`` is None, the number is not changed."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -165,8 +165,7 @@ class HybridFamily(Family[Any, HybridAllocation]):
     def effective(self, allocation: HybridAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The part of ``settings`` that still changes a mixer of the pattern when the ranks of all mixers are given.
 
-        The result maps a text to the value of the setting. The text is the label of a mixer that the setting changes, a
-        space and the name of the setting.
+        A key of the result is the label of a mixer, a space and the name of a setting that changes this mixer.
         """
         effective: dict[str, Any] = {}
         for kind, _ in allocation.kinds:
@@ -205,7 +204,7 @@ def _settings_of_others() -> Iterator[type]:
 
 @dataclasses.dataclass(frozen=True)
 class _Letter:
-    """A letter that stands for a mixer's label in the level of the factor ``pattern``."""
+    """A letter in place of a mixer's label, in the value of the factor ``pattern`` (:meth:`HybridFamily.factors`)."""
 
     letter: str
 
@@ -228,7 +227,7 @@ def _ordered(kinds: Iterable[Label]) -> list[Label]:
 
 
 def _grows(label: Label) -> bool:
-    """True if the decoding cache of the label's mixer grows with the text, because it keeps keys and values of tokens.
+    """True if the label's mixer keeps keys and values of tokens for decoding, so that its cache grows.
 
     False for users' code, which is not imported here.
     """
@@ -236,7 +235,10 @@ def _grows(label: Label) -> bool:
 
 
 def _layer_type(label: Label) -> str:
-    """The value for a layer with this label in the list ``layer_types`` of a transformers config."""
+    """The value for a layer with this label in the list ``layer_types`` of a transformers config.
+
+    It is ``linear_attention``, ``sliding_attention`` or ``full_attention``.
+    """
     if not _grows(label):
         return "linear_attention"
     is_limited = _cache_bytes(label, 2 * MEASURED.max_len) == _cache_bytes(label, MEASURED.max_len)

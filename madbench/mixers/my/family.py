@@ -119,7 +119,10 @@ class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
         return may_import(label.path)
 
     def labels(self) -> list[ModuleLabel]:
-        """The labels of all entries whose class or function can be imported."""
+        """The labels of all entries whose class or function can be imported.
+
+        An entry is a line of ``mixers.yaml``, or an entry point of an installed package.
+        """
         importable = []
         for path in dict.fromkeys(entries().values()):
             try:
@@ -132,14 +135,15 @@ class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
     def preset_spelling(self, label: ModuleLabel) -> str:
         """The label's text with the name of an entry in place of the path, as ``my:NAME``. Arguments are kept.
 
-        The unchanged text if no entry has this path.
+        An entry is a line of ``mixers.yaml``, or an entry point of an installed package. If no entry has the label's
+        path, the text is not changed.
         """
         place, arguments = dotted(label.path), label.path[len(dotted(label.path)) :]
         name = next((name for name, path in entries().items() if path == place), place)
         return f"{PREFIX}{name}{arguments}"
 
     def factors(self, label: ModuleLabel) -> dict[str, str]:
-        """The levels of a label's factors: ``module``, the dotted path, and ``arguments``, all arguments as a text."""
+        """The factors of a label by name: ``module``, the dotted path, and ``arguments``, all arguments as one text."""
         return {"module": dotted(label.path), "arguments": written(arguments_of(label.path))}
 
     def explain(self, label: ModuleLabel) -> list[Explanation]:
@@ -205,7 +209,11 @@ class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
         return ModuleMixer(allocation, path)
 
     def checks(self, label: ModuleLabel) -> Iterable[Check]:
-        """Yield the checks of every mixer, one for leaks between rows, and one that every parameter has an effect."""
+        """Yield the checks that apply to every mixer, and two more.
+
+        One checks that output rows see no later token, no other example and no earlier call. The other checks that
+        every parameter has an effect.
+        """
         from madbench.mixers.my.operator import make, takes_steps
 
         family = dataclasses.replace(self, is_refused=False)

@@ -151,7 +151,7 @@ def _leak_of_mode(label: Any, module: nn.Module, x: Tensor) -> str:
     y = _run(label, module, x)
 
     def change(other: Tensor) -> Tensor:
-        """The largest change of each row of the first example, (T,), if the input is ``other``."""
+        """The largest change of each output row of the first example, (T,), when ``other`` replaces the input."""
         return (_run(label, module, other) - y)[0].abs().amax(dim=-1)
 
     least = LEAK * y.abs().max()
@@ -236,8 +236,8 @@ def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
 def kept_per_token(path: str, size: Size) -> float:
     """The count of numbers that each token adds to the decoding cache of the module at a dotted path.
 
-    It is measured as the growth of the state that the module's method ``step`` returns. If there is no such method, or
-    if it fails, the count is ``d_model``.
+    It is the measured growth of the state that the module's method ``step`` returns. If there is no such method, or if
+    it fails, decoding keeps all inputs, and the count is ``d_model``.
     """
     with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
         module = make(path, size).eval()

@@ -96,7 +96,7 @@ class ModuleMixer(nn.Module):
         return decode_rest(self.step, self(start), start, x[:, most:], slide)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """Return the only path, ``dense``."""
+        """Return the name of the only path (implementation), ``dense``."""
         return "dense"
 
 
@@ -114,9 +114,9 @@ def wrong_output(y: Any, x: Tensor) -> str:
 def make(path: str, size: Size) -> nn.Module:
     """Build a new module at a size, from the user's class or function that ``path`` names, with its arguments.
 
-    The module is built on the CPU, so that the code may read tensor values. It stays there, unless torch's current
-    device is ``meta``. Raises ``BudgetError`` if the code needs arguments other than sizes, fails, or does not return a
-    module whose parameters all have a shape and a floating-point dtype.
+    The module is built on the CPU, so that the code may read tensor values. If torch's current device is ``meta``, the
+    module is then moved there. Raises ``BudgetError`` if the code needs arguments other than sizes, fails, or does not
+    return a module whose parameters all have a shape and a floating-point dtype.
     """
     factory = source(path).make
     with torch.device("cpu"), working_folder_on_path(), wrap_user_errors(f"my:{path} at d_model {size.d_model}"):
@@ -192,7 +192,7 @@ def check_arguments(path: str) -> None:
 
 
 def _expected(value: Any, parameter: inspect.Parameter) -> str:
-    """The values that an argument's annotation allows, in words.
+    """The values that an argument's annotation allows, in words for a message.
 
     Empty if the annotation allows ``value``, or has types that are not in ``WORDS``.
     """
@@ -256,8 +256,8 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter], 
 def own_fit(made: Callable[..., Any]) -> Callable[..., Any] | None:
     """The method ``fit`` of a class, which chooses the class's arguments for a budget. None if there is none.
 
-    A property does not count. A method that is neither a classmethod nor static counts only if it has an argument
-    ``budget``.
+    A property ``fit`` does not count, because it may mean something else. An instance method counts only if it has an
+    argument ``budget``, a classmethod or static method always.
     """
     fit: Callable[..., Any] | None = getattr(made, "fit", None)
     is_plain = isinstance(inspect.getattr_static(made, "fit", None), FunctionType)
@@ -299,7 +299,7 @@ def takes_layer(path: str) -> bool:
 def _layer_arguments(path: str) -> dict[str, str]:
     """The required arguments for the layer's index and the number of layers, by name.
 
-    The value is the name of the field of :class:`Layer`: ``index`` or ``count``.
+    The value is the name of the field of :class:`madbench.labels.family.Layer`: ``index`` or ``count``.
     """
     fields = {name: field for field, names in LAYER_SPELLINGS.items() for name in names}
     return {name: fields[name] for name in _required(_parameters(path) or {}) if name in fields}

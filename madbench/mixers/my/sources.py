@@ -30,17 +30,19 @@ GROUP = "madbench.modules"
 FILE = "mixers.yaml"
 """The file with the entries of the working folder, one per line: ``name: my_package:MyMixer``."""
 SAMPLE = {"mean": "madbench.mixers.my.sample.GatedMean"}
-"""The built-in entry. If ``mixers.yaml`` or a package has an entry of the same name, that entry takes precedence."""
+"""The entry of the built-in sample: name to dotted path. An entry of the same name in ``mixers.yaml`` or a package
+takes precedence."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
 _PATH = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 
 
 def entries() -> dict[str, str]:
-    """The dotted paths of classes and functions by name, from ``mixers.yaml`` and installed packages.
+    """The dotted paths of users' classes and functions that have a name, by name.
 
-    ``mixers.yaml`` takes precedence. In a results folder or an unpacked archive it is ignored, because it may come from
-    somebody else. The built-in sample is not included. Raises ``ConfigError`` for an invalid file.
+    A name comes from a line of ``mixers.yaml`` or an entry point of an installed package. ``mixers.yaml`` takes
+    precedence. In a results folder or an unpacked archive it is ignored, because it may come from somebody else. The
+    built-in sample is not included. Raises ``ConfigError`` for an invalid file.
     """
     return _entries_of_packages() | _entries_of_file(Path(FILE))
 
@@ -85,8 +87,9 @@ def entry_sources() -> dict[str, tuple[str, str]]:
 def broken_modules() -> dict[str, str]:
     """The reasons why entries cannot be used, by name of the entry.
 
-    The name is ``mixers.yaml`` if the whole file cannot be used, because it is invalid, or lies in a results folder or
-    an unpacked archive.
+    An entry is a line of ``mixers.yaml``, or an entry point of an installed package. If the whole file ``mixers.yaml``
+    cannot be used, because it is invalid, or lies in a results folder or an unpacked archive, its name stands in place
+    of the name of an entry.
     """
     failed = dict(REGISTRY.refused)
     of_file, problem = _readable_entries_of_file()
@@ -206,7 +209,7 @@ def _name_of_main(name: str) -> str:
 
 
 class Source:
-    """A user's class or function that makes a module, imported from a dotted path, and the place of its code."""
+    """A user's class or function that makes a module, imported from a dotted path, and the location of its code."""
 
     def __init__(self, path: str):
         with working_folder_on_path():
@@ -221,7 +224,7 @@ class Source:
         it."""
         self.file = Path(file).resolve() if (file := getattr(module, "__file__", None)) else None
         self.root = import_root(self.file, ".".join(path.split(".")[:count])) if self.file else Path.cwd()
-        """Folder from which the module is imported."""
+        """The folder from which Python imports the module."""
 
 
 def source(path: str) -> Source:

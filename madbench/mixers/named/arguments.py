@@ -16,16 +16,16 @@ from madbench.mixers.named.operator import Operator
 def integer(default: int, least: int, most: int) -> Any:
     """A dataclass field for an integer argument of an operator, which a label sets as ``name=value``.
 
-    All integers from ``least`` to ``most`` are allowed. The range must be short, because each value is listed as a
-    label.
+    All integers from ``least`` to ``most`` are allowed. The range must be short, because every value makes a further
+    label in the list of all labels.
     """
     return field(default=default, metadata={"least": least, "most": most})
 
 
 def read(operator: type[Operator], text: str, start: int, end: int) -> Operator:
-    """Return the operator with the arguments in ``text[start:end]`` of a label, such as ``neg,n=3``.
+    """Return an instance of ``operator`` with the arguments in ``text[start:end]`` of a label, such as ``neg,n=3``.
 
-    ``operator`` is the class of the operator. Raises ``LabelError`` for an unknown argument or a wrong value.
+    Raises ``LabelError`` for an unknown argument or a wrong value.
     """
     return operator(**read_words(text, start, end, lambda word: _argument(operator, word)))
 

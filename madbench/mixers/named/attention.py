@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 SOFTMAX_PATHS = ("dense", "blocks", "tiled", "sdpa")
-"""The paths of an operator that can be computed as plain softmax attention (:meth:`Attention.softmax_inputs`)."""
+"""The paths (implementations) of an operator that can be computed as plain softmax attention
+(:meth:`Attention.softmax_inputs`)."""
 
 
 class Tokens(NamedTuple):
@@ -45,13 +46,13 @@ class Attention(Operator):
     """A named operator whose decoding cache grows by every token, as the cache of softmax attention does."""
 
     paths: ClassVar[tuple[str, ...]] = ("dense", "blocks")
-    """The paths that compute the layer, besides ``auto`` and ``reference``.
+    """The paths (implementations) of the layer, besides ``auto`` and ``reference``.
 
     An operator that implements :meth:`softmax_inputs`, and so can be computed as plain softmax attention, sets
     ``SOFTMAX_PATHS`` here.
     """
     block_rows: ClassVar[int] = 128
-    """Query rows per block of the path ``blocks``."""
+    """The number of queries per block of the path ``blocks``."""
     dense_limit: ClassVar[int] = 512
     """The largest number of tokens for which the path ``dense`` is faster than the path ``blocks``."""
     most_exact: ClassVar[int] = 0
@@ -74,9 +75,9 @@ class Attention(Operator):
         """
 
     def seen(self, layer: NamedLayer, tokens: Tokens) -> Mapping[str, Tensor]:
-        """The tensors that the queries of a sequence read, by name: (B, H, T, C) each. ``v`` are the values.
+        """The tensors that the queries of a sequence read, by name: (B, H, T, C) each. The name ``v`` has the values.
 
-        By default the cached tensors of ``tokens``.
+        By default they are the cached tensors of ``tokens``.
         """
         return tokens.cached
 
@@ -95,8 +96,8 @@ class Attention(Operator):
     def read_out(self, layer: NamedLayer, o: Tensor, x: Tensor, tokens: Tokens) -> Tensor:
         """Compute the output (B, T, D) from the weighted sums of values o (B, H, T, V).
 
-        By default the output projection of o, multiplied by the gate of ``tokens`` if there is one. ``x`` is the
-        layer's input.
+        By default o is multiplied by the gate of ``tokens``, if there is one, and mapped by the output projection.
+        ``x`` is the layer's input.
         """
         from madbench.mixers.named import ops
 
@@ -161,7 +162,7 @@ class Attention(Operator):
         return self.attend(layer, tokens.q, cached, None)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token for scores and weighted sums of values, not counting the two per parameter.
+        """FLOPs per token for scores and weighted sums of values, not counting the 2 FLOPs per parameter.
 
         They are two for each channel of each key and two for each channel of each value that the token sees. In a
         sequence of ``length`` = T tokens, a token sees (T + 1) / 2 tokens on average. Gates, activations and norms are

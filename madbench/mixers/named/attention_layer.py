@@ -104,7 +104,7 @@ class AttentionLayer(NamedLayer):
         return Probe(weights=by_lag(weights), gates=self.operator.probed_gates(tokens))
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
+        """The name of the path (implementation) that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         if self.path != "auto":
             return self.path
         is_softmax = "sdpa" in self.operator.paths and self._is_exact(length)

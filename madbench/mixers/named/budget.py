@@ -38,7 +38,7 @@ class NamedLabel:
 
 @dataclass(frozen=True)
 class NamedAllocation(CountedParameters):
-    """The widths of a named layer and their cost. The counts of parameters are exact for the built module."""
+    """The widths of a named layer and their cost. Counts of parameters are those of the built module, exactly."""
 
     label: NamedLabel
     size: Size

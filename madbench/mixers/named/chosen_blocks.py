@@ -1,4 +1,7 @@
-"""The choice of blocks of tokens in sparse attention, in torch. Each query chooses, and the choice has no gradient."""
+"""The choice of blocks of tokens in sparse attention, in torch.
+
+Each query chooses the blocks that it reads. No gradient passes through the choice.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def best(score: Tensor, is_candidate: Tensor, count: int) -> Tensor:
 
 
 def spread(of_blocks: Tensor, tokens: int) -> Tensor:
-    """Repeat the number of each block for all tokens of the block: (..., blocks) -> (..., ``tokens``)."""
+    """Give all tokens of a block the value of the block: (..., blocks) -> (..., ``tokens``)."""
     return of_blocks[..., torch.arange(tokens, device=of_blocks.device) // BLOCK]
 
 

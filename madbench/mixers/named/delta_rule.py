@@ -2,8 +2,8 @@
 
     S_t = (I - beta_t k_t k_t^T) A_t S_(t-1) + beta_t k_t v_t^T,    o_t = S_t^T q_t / sqrt(K)
 
-A_t is 1, or a decay per head or per key channel. Each operator adds its projections, its decay and its output gate, and
-its own reference loops, which share no code.
+A_t is 1, or a decay per head or per key channel. Each operator adds its projections, its decay and its output gate. It
+also adds its own reference loops, which do not use these classes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
 
 PARTS_BY_GROUP = {Taps: "mixer conv", Gain: "norms"}
-"""The parameter group of a part, by its type. Parts that ``Operator.gates`` names are in ``mixer gates`` instead."""
+"""The group in which the parameters of a part are counted, by type of the part. Parts that ``Operator.gates`` names are
+in the group ``mixer gates`` instead."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,9 @@ class NamedFamily(ListedFamily[NamedLabel, NamedAllocation]):
         return NamedLabel(arguments.read(OPERATORS[name], text, start, end), bool(match[3]))
 
     def factors(self, label: NamedLabel) -> dict[str, str]:
-        """The levels of a label's factors, by name of the factor: ``operator``, each of its arguments, and ``budget``.
+        """The factors of a label by name: ``operator``, each argument of the operator, and ``budget``.
 
-        The level of ``budget`` is ``matched``, or ``over`` for a label with ``!``, whose widths are those of the
+        The value of ``budget`` is ``matched``, or ``over`` for a label with ``!``, whose widths are those of the
         library's layer.
         """
         budget = "over" if label.over else "matched"
@@ -123,9 +124,10 @@ class NamedFamily(ListedFamily[NamedLabel, NamedAllocation]):
         )
 
     def _groups(self, operator: Operator) -> dict[str, str]:
-        """The parameter groups of the operator's convolutions, norms and gates: name of the part to group.
+        """The groups in which the parameters of convolutions, norms and gates are counted, by name of the part.
 
-        Other parts, such as projections, are left out. A group does not depend on the widths, so small widths are used.
+        A group is a text such as ``mixer gates``. Projections and other parts are left out. A group does not depend on
+        the widths, so small widths are used.
         """
         parts = operator.parts(operator.library_dims(64, 2))
         groups = {name: PARTS_BY_GROUP[type(part)] for name, part in parts.items() if type(part) in PARTS_BY_GROUP}

@@ -97,7 +97,7 @@ class NamedLayer(nn.Module):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The valid values of the argument ``path``."""
+        """The valid values of the argument ``path``: ``auto``, ``reference`` and the names of the operator's paths."""
         return ("auto", "reference", *self.operator.paths)
 
     def reset_parameters(self) -> None:
@@ -153,11 +153,11 @@ class NamedLayer(nn.Module):
         return ({} if shared is None else shared,) if self.operator.shares_values else ()
 
     def compute(self, x: Tensor, path: str, *shared: Shared) -> Tensor:
-        """Compute the output of :meth:`forward` on ``path``, which is neither ``auto`` nor ``reference``."""
+        """Compute the output of :meth:`forward` with the implementation ``path``: not ``auto``, not ``reference``."""
         raise NotImplementedError
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
+        """The name of the path (implementation) that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         raise NotImplementedError
 
     def reference(self, x: Tensor, rows: Sequence[int] | None = None, shared: Shared | None = None) -> Tensor:

@@ -52,7 +52,8 @@ class Operator(ABC):
     output: ClassVar[str] = "o_proj"
     """The name of the linear map that writes to the residual stream."""
     paths: ClassVar[tuple[str, ...]]
-    """The paths that compute the layer, besides ``auto`` and ``reference``. The layer's class explains them."""
+    """The paths (implementations) that compute the layer, besides ``auto`` and ``reference``. The layer's class
+    explains them."""
     gates: ClassVar[tuple[str, ...]] = ("g_proj", "f_proj", "a_proj", "b_proj", "w_proj", "gk_proj")
     """Names of parts that compute gates. A layer may lack some of them. By default the library's usual names."""
     keeps_init: ClassVar[tuple[str, ...]] = ()
@@ -100,13 +101,13 @@ class Operator(ABC):
 
     @abstractmethod
     def flops(self, dims: Dims, length: int) -> float:
-        """Approximate forward FLOPs per token, not counting the two per parameter.
+        """Approximate forward FLOPs per token, not counting the 2 FLOPs per parameter.
 
         ``length`` is the number of tokens of the sequence. A multiply-add counts as two.
         """
 
     def placed(self, dims: Dims, place: Layer) -> Dims:
-        """The widths of a layer at this place in a model. By default ``dims``, unchanged.
+        """The widths of the layer at ``place``, its place in a model. By default ``dims``, unchanged.
 
         Keys and values always keep their widths.
         """

@@ -1,4 +1,4 @@
-"""Declarations of the parts of a layer that have parameters. The parameters can be counted without torch."""
+"""Declarations of the parts of a layer that have parameters, from which parameters can be counted without torch."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Recurrent(Operator):
         return self.recurrent(dims) + super().state_size(dims, tokens)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token for the recurrent state, not counting the two per parameter.
+        """FLOPs per token for the recurrent state, not counting the 2 FLOPs per parameter.
 
         Each number of the state takes 1 for the decay and 2 for the read-out. For each update it takes 2 for what is
         written, and 4 for what a delta rule removes. Gates, activations and norms are not counted.

@@ -35,9 +35,9 @@ class Cache:
     """The cache of token-by-token decoding. Its size does not depend on the number of tokens."""
 
     state: Tensor
-    """Shape (B, H, K, V)."""
+    """The state matrices of all heads after the tokens so far, (B, H, K, V)."""
     carried: Mapping[str, Tensor]
-    """(B, ...) each: what the next token needs besides the state, by name."""
+    """The tensors that the next token needs in addition to the state, by name: (B, ...) each."""
 
 
 class RecurrentLayer(NamedLayer):
@@ -104,7 +104,7 @@ class RecurrentLayer(NamedLayer):
         return self.operator.read_out(self, y, row, rows)[:, 0], Cache(cast(Tensor, state), rows.carried)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
+        """The name of the path (implementation) that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         if self.path != "auto":
             return self.path
         rows = length * self.operator.rows_per_token

@@ -80,11 +80,11 @@ def delta_rule(
 
 
 def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
-    """Compute the recurrence h_t = e^(log_decay_t) h_(t-1) + x_t of each channel. All three are (B, T, C).
+    """Compute the recurrence h_t = e^(log_decay_t) h_(t-1) + x_t of each channel.
 
-    ``before`` (B, C) is h before the first row, or None for zero. Pairs of rows are joined first, then pairs of pairs,
-    and so on. In each pair, the last h of the first half decays into each row of the second half. No exponent is above
-    zero.
+    ``log_decay``, x and the result h are (B, T, C). ``before`` (B, C) is h before the first row, or None for zero.
+    Pairs of rows are joined first, then pairs of pairs, and so on. In each pair, the last h of the first half decays
+    into each row of the second half. No exponent is above zero.
     """
     length = x.shape[1]
     if is_symbolic(length):  # all pairs of rows, because an exported program would fix the number of steps
@@ -108,7 +108,7 @@ def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
 def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
     """Return the recurrence ``d`` with one more row at the front, which writes key (B, H, K) and value (B, H, V).
 
-    ``d`` must have a decay and no mirrors.
+    ``d`` must have a decay and no mirrors (factors I - beta k k^T of the state).
     """
 
     def before(first: Tensor, rest: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""The layer (``nn.Module``) of named operators that are neither attention nor a recurrence with a common form.
+"""The layer (``nn.Module``) of named operators that are neither attention nor a recurrence of a common form.
 
-Such an operator computes its outputs and its decoding state, of fixed size, in one method of its own
+Such an operator has one method that computes its outputs and its decoding state, which has a fixed size
 (:mod:`madbench.mixers.named.self_contained`). The layer calls this method.
 """
 
@@ -51,5 +51,5 @@ class SelfContainedLayer(NamedLayer):
         return y[:, 0], Cache(carried)
 
     def resolve_path(self, batch: int, length: int) -> str:
-        """The name of the path that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
+        """The name of the path (implementation) that :meth:`forward` takes for an input (``batch``, ``length``, D)."""
         return "dense" if self.path == "auto" else self.path

@@ -45,7 +45,10 @@ def widths(step: int, most: int) -> range:
 
 
 def equal_or_wider(d: int, heads: int, step: int, most: int) -> list[Dims]:
-    """Widths with at most ``most`` key channels per head. Values are as wide as keys, or one step wider."""
+    """Widths with at most ``most`` key channels per head. Values are as wide as keys, or one step wider.
+
+    Key channels are multiples of ``step``. d is the width of the model.
+    """
     return [Dims(d, heads, width, width + wider) for width in widths(step, most) for wider in (0, step)]
 
 

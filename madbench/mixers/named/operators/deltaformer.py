@@ -84,7 +84,7 @@ class DeltaFormer(Attention):
         return super().extend(cached, tokens._replace(cached={**tokens.cached, "v": u}))
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter.
+        """FLOPs per token, not counting the 2 FLOPs per parameter.
 
         They are those of softmax attention, plus two per channel of each earlier key and value, for the corrected
         values.

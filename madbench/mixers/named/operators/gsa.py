@@ -65,7 +65,7 @@ class GSA(Recurrent):
         return {"keys": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter: 5 for each number of P and S.
+        """FLOPs per token, not counting the 2 FLOPs per parameter: 5 for each number of P and S.
 
         P has the keys of all slots, and S the values. The 5 are 1 for the decay, 2 for writing and 2 for the read-out.
         """

@@ -1,6 +1,6 @@
-"""The first pass of gated slot attention: products of queries with the keys of slots, which decay.
+"""The first pass of gated slot attention: the products of queries with the keys of slots.
 
-The keys of the slots are the columns of a state P.
+The keys of the slots are the columns of a state P, which decay from row to row.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ PAIRS = 4  # rows whose decay is computed pair by pair
 def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the products P_t^T q_t (B, H, T, M) of all rows t with M slots, and the last P (B, H, K, M).
 
-    P_t = P_(t-1) Diag(f_t) + k_t s_t^T. q and k are (B, H, T, K), s and log f are (B, H, T, M). ``before`` is P before
-    the first row, or None for zeros. No exponent is above zero.
+    P_t = P_(t-1) Diag(f_t) + k_t s_t^T, where f_t is the decay of each slot, and s_t the strength with which k_t is
+    written to it. q and k are (B, H, T, K), s and log f are (B, H, T, M). ``before`` is P before the first row, or None
+    for zeros. No exponent is above zero.
     """
     length = q.shape[2]
     if is_symbolic(length) or length <= BLOCK:

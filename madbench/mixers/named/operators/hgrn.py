@@ -4,7 +4,7 @@
 
 h is (V,), and all products are elementwise. f_t = b + (1 - b) sigmoid(W_f x_t) in (b, 1)^V, and i_t = W_i x_t. The
 output is W_o (RMSNorm(h_t) * SiLU(W_g x_t)). There are no heads. b is 0, or with ``bound`` it is l / L in layer
-l = 0, 1, ... of L.
+l = 0, 1, ... of L layers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class HGRN(bounded_decay.BoundedDecay, SelfContained):
         return {"h": dims.value}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter.
+        """FLOPs per token, not counting the 2 FLOPs per parameter.
 
         Each channel takes 1 for the decay and 2 for what is written.
         """

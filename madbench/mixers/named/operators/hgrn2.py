@@ -3,7 +3,8 @@
     S_t = Diag(f_t) S_(t-1) + (1 - f_t) i_t^T,    o_t = S_t^T q_t / sqrt(K)
 
 S is (K, V) per head. f_t = b + (1 - b) sigmoid(W_f x_t) in (b, 1)^K, i_t = W_i x_t, and q_t = SiLU(W_q x_t). The output
-is W_o RMSNorm(o_t), with one norm over all heads. b is 0, or with ``bound`` it is l / L in layer l = 0, 1, ... of L.
+is W_o RMSNorm(o_t), with one norm over all heads. b is 0, or with ``bound`` it is l / L in layer l = 0, 1, ... of
+L layers.
 """
 
 from __future__ import annotations

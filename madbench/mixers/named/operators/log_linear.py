@@ -57,9 +57,9 @@ class LogLinearMamba2(SelfContained):
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """The widths from which the budget chooses, in ascending order of parameters.
 
-        N is the state size, and P is the width of a head. The usual widths have P = d // heads, and N up to 2 d.
-        Smaller widths for small budgets come before them. These have N = P, at most d // heads, and fewer parameters
-        than the smallest usual width.
+        N is the state size, and P is the width of a head. The usual widths have P = d // heads and N up to 2 d. Before
+        them come smaller widths for small budgets. These have N = P, at most d // heads, and fewer parameters than the
+        smallest usual width.
         """
         width = max(1, d // heads)
         wide = [Dims(d, heads, states, width) for states in widths(step, 2 * d)]
@@ -101,7 +101,7 @@ class LogLinearMamba2(SelfContained):
         return {**super().carried(dims), "buckets": (LEVELS - 1) * dims.value_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter: (5 + 3 r) n for buckets of n = H N P numbers.
+        """FLOPs per token, not counting the 2 FLOPs per parameter: (5 + 3 r) n for buckets of n = H N P numbers.
 
         r = (log2 T) / 2 is the average number of buckets that a token reads in a sequence of ``length`` = T tokens. For
         each number, writing and decay take 5 as in Mamba-2. Each bucket that is read takes 3: 1 for its decay and 2 for

@@ -64,8 +64,8 @@ class Mamba3(Recurrent):
     def candidates(self, d: int, heads: int, step: int) -> list[Dims]:
         """The widths from which the budget chooses. State sizes are even, and at least 4 to have an angle.
 
-        Candidates with the smallest state and an inner width below d come first, for narrow models. The inner width of
-        the others is d, and their states grow.
+        First come candidates for narrow models, with the smallest state size and an inner width (of all heads) below d.
+        All others have the inner width d and growing state sizes.
         """
         width = max(1, d // heads)
         states = [states for states in widths(step, 2 * d) if states >= 4 and states % 2 == 0] or [4]
@@ -95,8 +95,8 @@ class Mamba3(Recurrent):
     def carried(self, dims: Dims) -> Mapping[str, int]:
         """The count of numbers in each tensor that decoding carries besides the state, by name of the tensor.
 
-        ``angle`` has the summed angles. ``key`` is B and ``value`` is x of the last token. Both are needed because the
-        trapezoidal rule writes B_(t-1) x_(t-1)^T at token t, with the weight (1 - lambda_t) Delta_t alpha_t.
+        ``angle`` has the summed angles. ``key`` is B and ``value`` is x of the last token. Both are needed because
+        their product B_(t-1) x_(t-1)^T is written once more at token t, with the weight (1 - lambda_t) Delta_t alpha_t.
         """
         return {"angle": dims.heads * (dims.key // 4), "key": dims.key_dim, "value": dims.value_dim}
 
@@ -142,8 +142,8 @@ class Mamba3(Recurrent):
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         """Compute the outputs (T, D) of one sequence x (T, D) by loops over the definition.
 
-        Each head has a state (K, V), the product B_(t-1) x_(t-1)^T of the last token as ``before``, and the sums of its
-        K // 4 angles as ``turned``.
+        Each head has three variables: its state (K, V), the product B_(t-1) x_(t-1)^T of the last token (``before``),
+        and the sums of its K // 4 angles (``turned``).
         """
         import math
 

@@ -95,7 +95,7 @@ class MDN(SelfContained):
         return {**super().carried(dims), "memory": size, "momentum": size}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter: 12 for each number of the memory S.
+        """FLOPs per token, not counting the 2 FLOPs per parameter: 12 for each number of the memory S.
 
         The momentum M is as large as S. The 12 are 1 for the decay of S, 1 for that of M, 2 for what is written to M, 4
         for what M removes, 2 for writing M to S, and 2 for the read-out.

@@ -34,8 +34,8 @@ INITIAL = math.log(math.expm1(1 - LEAST_RIDGE))  # of l, for an initial ridge of
 class MesaNet(Recurrent):
     """The named operator MesaNet: linear attention that reads out the least-squares fit of all writes so far.
 
-    The equations are in the docstring of this module. S is the recurrent state that the base class keeps. P, the sum of
-    squared keys, is carried from row to row as the further tensor ``squares``.
+    The equations are in the docstring of this module. S is the recurrent state that the base class keeps. P, the
+    decayed sum of k k^T, is carried from row to row as the further tensor ``squares``.
     """
 
     name: ClassVar = "MesaNet"
@@ -75,7 +75,7 @@ class MesaNet(Recurrent):
         return {**super().carried(dims), "squares": dims.key_dim * dims.key}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter.
+        """FLOPs per token, not counting the 2 FLOPs per parameter.
 
         Each number of S, which is (K, V) per head, takes 5. Each number of P, which is (K, K) per head, takes 3 for the
         recurrence, and 2 + 2 K / 3 for solving the linear system by elimination.

@@ -31,9 +31,10 @@ class LatentDims(Dims):
     """The widths of a layer of latent attention. The ``key`` channels of a head include the ``rope`` channels."""
 
     latent: int
-    """C, channels of c."""
+    """C, the number of channels of the narrow vector c from which keys and values are computed."""
     rope: int
-    """R, channels of the part of keys that all heads share."""
+    """R, the number of channels of the part of keys that all heads share. They are rotated by position, unless ``nope``
+    is set."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Parallax(Attention):
         return shares * (1 + mean - probed)
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter.
+        """FLOPs per token, not counting the 2 FLOPs per parameter.
 
         They are those of softmax attention, plus two per channel of each key that the token sees, for the product
         r . k.

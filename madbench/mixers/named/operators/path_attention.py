@@ -152,7 +152,7 @@ class PaTH(Attention):
         return {"beta/2": tokens.mirrors["beta"].squeeze(-1).mT / 2} | forget
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter.
+        """FLOPs per token, not counting the 2 FLOPs per parameter.
 
         They are those of softmax attention, plus four per channel of each key that the token sees, because the token's
         mirror rewrites all of these keys.

@@ -63,7 +63,7 @@ class PGDN(GDN):
         return {**super().carried(dims), "squares": dims.key_dim}
 
     def flops(self, dims: Dims, length: int) -> float:
-        """FLOPs per token, not counting the two per parameter.
+        """FLOPs per token, not counting the 2 FLOPs per parameter.
 
         They are those of GDN, plus 3 for each key channel: 1 for the decay of the sum of squared keys, and 2 for its
         new term.

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer
 
 POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
-"""Exponents p by name of the mixed input. In channel i of d, the initial weight of the previous input is 1 - (i / d)^(p
-(1 - l / L)) for layer l = 0, 1, ... of L."""
+"""By name of the mixed input: an exponent p. In channel i of d, the initial weight of the previous input is 1 - (i /
+d)^(p (1 - l / L)) for layer l = 0, 1, ... of a model of L layers."""
 
 
 @torch.no_grad()
 def initialize(layer: NamedLayer) -> None:
     """Set the initial values of all parameters of an RWKV-7 layer.
 
-    The linear maps to r, k and v are multiples of orthogonal matrices. The output map is zero, and so are the products
-    of low-rank maps, because the first factor is zero.
+    The linear maps to r, k and v are multiples of orthogonal matrices. The output map is zero. The first factor of each
+    low-rank map is zero, so the products of these maps are zero, too.
     """
     place, dims = layer.allocation.size.layer, layer.dims
     depth = place.index / max(place.count - 1, 1)  # from 0 to 1
@@ -70,7 +70,7 @@ def _draw_orthogonal(weight: Tensor, gain: float) -> None:
 def _draw_low_rank(maps: LowRankMap, bias: Tensor | None = None) -> None:
     """Set the first map to zero, the second to a small multiple of an orthogonal matrix, and its bias to ``bias``.
 
-    If ``bias`` is None, there is no bias.
+    ``bias`` is None if the second map has no bias.
     """
     down, _, up = cast("tuple[nn.Linear, nn.Identity, nn.Linear]", maps.lora)
     down.weight.zero_()
