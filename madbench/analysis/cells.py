@@ -164,7 +164,7 @@ PLUS_MINUS = {
     "sd": "±: standard deviation over seeds.",
     "rank": "",
 }
-"""The sentences of the notes that explain ±, by :data:`Shows`."""
+"""The sentences of the notes that explain ±, by the content of the cells (:data:`Shows`)."""
 LEGEND = (
     "‡: some runs diverged; they count at chance. †: single seed, not tested. n=: fewer seeds than the row"
     " has. (d/e): d of e jobs are done, so the number is not final and not compared. Bold: the best mean of its"

@@ -216,7 +216,7 @@ def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[
 
 
 def _budget_cells(row: Comparison, ratios: Mapping[str, float]) -> dict[str, Any]:
-    """The budget ratios of both labels (None if unknown) and whether they differ, as fields of a JSON row.
+    """The fields of a JSON row on budgets: the budget ratios of both labels, None if unknown, and whether they differ.
 
     ``ratios`` has the budget ratio of each label in the suite of the row.
     """

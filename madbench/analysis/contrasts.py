@@ -26,7 +26,7 @@ A label without the level ``given`` of a contrast has its level ``against``.
 class Contrast:
     """A comparison of two levels, ``given`` and ``against``, of one factor. A factor is a part of a label.
 
-    No label is in two pairs of one contrast. For this, levels of the S/R/G family are split: mixing over lags (``1o``)
+    No label is in two pairs of one contrast. Therefore the S/R/G family splits some levels: mixing over lags (``1o``)
     and over positions (``1``) are two levels, and ``!`` is compared separately with rank q and with rank v. Contrasts
     are sorted by family, factor, and levels in the order of the grammar.
     """

@@ -72,11 +72,11 @@ class Finding:
     gain_name: str
     """The rival or the pair to which ``ours`` belongs. Empty if there is only one gain."""
     p: float
-    """p-value of the two-sided test of the claim, which uses all its gains. NaN without a test."""
+    """The p-value of the two-sided test of the claim, which uses all its gains. NaN without a test."""
     p_holm: float
     """``p`` after Holm's correction over all findings that are tested."""
     tested: int
-    """Number of findings that are tested together."""
+    """The number of findings that are tested together in Holm's correction."""
     verdict: Verdict
     detail: str
     """The reason why there is no test. For a supported claim of no difference, what was shown, such as ``equal within

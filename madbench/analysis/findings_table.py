@@ -297,7 +297,7 @@ def _margin(reference: Reference, quantity: str) -> str:
 
 
 def open_commands(rows: Sequence[Finding]) -> list[str]:
-    """The commands that train more seeds for findings with too few seeds for a verdict, one command per suite.
+    """The commands that train the missing seeds of findings with too few seeds for a verdict, one command per suite.
 
     Equal commands are listed once. Empty if every finding has at least ``LEAST_SEEDS`` seeds.
     """

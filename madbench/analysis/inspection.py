@@ -130,16 +130,16 @@ def _active_rows(active: Tensor, active_with_noise: Tensor) -> list[dict[str, fl
     """Sizes and overlaps of active sets, with one row of a table per head.
 
     ``active`` is True for active slots, (B, H, rows, lags). ``active_with_noise`` is the same after noise of relative
-    size ``NOISE`` is added to the input of the mixer. The overlap of sets A and B of two successive rows is
-    |A and B| / |A or B|. All numbers are means over inputs and rows, without the first row.
+    size ``NOISE`` is added to the input of the mixer. The overlap of sets A and B of two successive rows is |A and B| /
+    |A or B|. All numbers are means over inputs and rows, without the first row.
 
     - ``share``, ``slots``: share and number of the visible slots that are active;
     - ``share_recent``, ``share_older``: the share among lags below 8, and among all other lags;
-    - ``same_lags``: overlap if slots with the same lag are compared;
-    - ``same_slots``: overlap if slot l is compared with slot l - 1 of the row before. Without mixing they are the same
-      token;
-    - ``chance``: approximate overlap of independent random sets of these sizes;
-    - ``flips``: share of the slots whose activity differs between ``active`` and ``active_with_noise``.
+    - ``same_lags``: the overlap if slots with the same lag count as the same;
+    - ``same_slots``: the overlap if slot l and slot l - 1 of the row before count as the same. Without mixing, both
+      belong to one token;
+    - ``chance``: the approximate overlap of independent random sets of these sizes;
+    - ``flips``: the share of the slots whose activity differs between ``active`` and ``active_with_noise``.
     """
     visible = _visible(active.shape[-1], active.device)
     sizes = active.sum(-1).double()
@@ -230,7 +230,7 @@ def means_by_lag(probe: Probe) -> dict[str, Tensor]:
     """Means of two quantities per head and lag, as tensors (H, L) on the CPU, by the name of the quantity.
 
     - ``active``: the share of rows in which the slot at this lag is active;
-    - ``weights``: the mean share of the slot in the sum of the absolute weights of a row.
+    - ``weights``: the absolute weight of the slot at this lag as a share of the row's sum of absolute weights.
 
     Means are over all inputs and over all rows that see a token at this lag. A quantity that the probe lacks is left
     out.

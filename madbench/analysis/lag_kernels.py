@@ -4,13 +4,13 @@ A lag kernel mixes the slots of a row of scores, which are indexed by lag from t
 position layout, they are indexed from the oldest token instead. Slot i combines the tokens j with the weights in column
 i of R = I + Diag(p) + K, where K = A Diag(s) B^T has rank r. Theory predicts two structures, a shift and an average. A
 shift by n tokens copies: slot i reads token i + n. An average summarizes and reduces noise: a slot reads the mean of
-many tokens. The packages of the papers that use this module cite the sections with the theory.
+many tokens. Modules for papers that use these shares cite the sections of the paper with the theory.
 
 K is approximated by a multiple of a shift, by columns that are constant over a window, and by a matrix that depends
 only on the offset j - i. The share of a structure is the sum of squares of its best approximation, divided by that of
 K. A shift of L lags has L equal singular values, so a K of rank r can match at most the share r / L of it. The share of
-a shift is divided by this maximum. In a random kernel, A and B have independent normal entries. Its size and its
-strengths s are those of K.
+a shift is divided by this maximum. A random kernel has the size and the strengths s of K, and the entries of its A and
+B are independent and normal.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def shift_shares(k: Tensor, rank: int) -> tuple[list[int], Tensor]:
 def window_shares(k: Tensor) -> tuple[list[int], Tensor]:
     """Return the widths m = 2, 4, 8, ..., L, and the share of averages over the first m tokens in a kernel.
 
-    The first token is the newest one in the lag layout. An average has the same weight for all m tokens in each column,
-    and zero for the other tokens. The share is the sum of squares of the best average, divided by the sum of squares of
-    the kernel.
+    The first tokens are the newest ones or, in the position layout, the oldest ones. An average has the same weight for
+    all m tokens in each column, and zero for the other tokens. The share is the sum of squares of the best average,
+    divided by the sum of squares of the kernel.
 
     Args:
         k: the kernel, (..., L, L).

@@ -42,7 +42,8 @@ _STACK = r"\def\stack#1#2#3{\begin{tabular}[#1]{@{}#2@{}}#3\end{tabular}}%"
 """The definition of a macro that stacks lines in a cell. It applies only inside of the table."""
 
 _SKIP = r"\setlength{\belowcaptionskip}{6pt}"
-"""The space between the caption and the top rule. Classes such as ``article`` have none, as captions are below."""
+"""The space between the caption and the table. Classes such as ``article`` set none, because they expect captions
+below."""
 
 _MINUS_OR_DASH = re.compile(r"(?<![\w)\]-])-(?=\.?\d)|(?<=\d)-(?=\d)")
 
@@ -53,7 +54,7 @@ Characters that are not listed have ``_OTHER_EM``."""
 _EM_OF = {character: width for characters, width in _EMS.items() for character in characters}
 _OTHER_EM, _MONOSPACED_EM = 0.7, 0.525
 _STRETCH = {10.0: 1.0, 9.0: 1.03, 8.0: 1.07, _SCRIPT: 1.14}
-"""Letters of a smaller size are wider in em than at ten points by this factor, by size in points."""
+"""The factor by which letters of a smaller size are wider, in em, than at ten points, by the size in points."""
 _LONGEST_NAME = 24
 """Longer words in a name are broken into lines of at most this many characters, if the table is too wide."""
 _BOLD = 1.15  # width of bold letters relative to normal ones

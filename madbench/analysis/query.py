@@ -81,7 +81,7 @@ class Query(Choice):
 
     @functools.cached_property
     def leading(self) -> Suite:
-        """The suite to which :attr:`profile` belongs, and all overrides that do not begin with a suite's name.
+        """The suite to which :attr:`profile` belongs, as do the overrides that do not begin with a suite's name.
 
         This is the suite of the first requested task. If no task was requested, it is the first suite with stored runs
         and, if a profile was requested, with this profile. If there is no such suite, it is the main suite.

@@ -351,7 +351,7 @@ def changed_claims(registration: Registration) -> list[str]:
 def _present_claims(registration: Registration) -> tuple[Claim, ...]:
     """All claims that are in the source of the registered claims now. Empty if the source cannot be read.
 
-    If the registration has no ``claims_from``, the source is the paper with the largest number of the registered names.
+    If the registration has no ``claims_from``, the source is the paper that has the most claims with registered names.
     """
     try:
         if registration.claims_from:

@@ -37,7 +37,8 @@ _STYLES = {BEST: "bold", WITHIN_NOISE: "underline", "": ""}
 class TextTable(ABC):
     """A table of text cells, with methods that write it in each format. Subclasses give the content.
 
-    A row may be followed by a row with the published numbers of its label, whose first cell is :data:`PUBLISHED`.
+    A label with published numbers has a second row below its own. The first cell of this second row is
+    :data:`PUBLISHED`.
     """
 
     if TYPE_CHECKING:  # fields of some subclasses, of which dataclasses would take these properties for the defaults
@@ -45,19 +46,19 @@ class TextTable(ABC):
         @property
         @abstractmethod
         def caption(self) -> str:
-            """Sentences on what the numbers are and what the signs mean."""
+            """Sentences that say what the numbers and the signs of the table mean."""
 
         @property
         @abstractmethod
         def notes(self) -> str:
-            """Sentences on how the numbers are computed, and on missing runs."""
+            """Sentences that say how the numbers are computed, and which runs are missing."""
 
     shows_notes: bool = False
     """True if the notes are printed below the caption."""
     notes_explain: str = "how the numbers were computed"
-    """The words at the end of the hint ``--notes explains ...``, which a terminal shows below the table."""
+    """The words for the content of the notes in the hint ``--notes explains ...`` below a table on a terminal."""
     latex_name: str = r"\texttt{%s}"
-    """The LaTeX format of the first cell of a row."""
+    """The LaTeX format of the first cell of a row, with ``%s`` for its text."""
     latex_label: str = "tab:results"
 
     def with_notes_if(self, shows_notes: bool) -> TextTable:
@@ -67,7 +68,7 @@ class TextTable(ABC):
 
     @property
     def paper_caption(self) -> str:
-        """The caption of the table in a paper: :attr:`caption` without advice and commands."""
+        """The caption of the table in a paper: :attr:`caption` without advice and commands, which only users need."""
         return self.caption
 
     @property
@@ -81,29 +82,35 @@ class TextTable(ABC):
         return self.with_notes(in_paper=True) if self.shows_notes else self.paper_caption
 
     def with_notes(self, in_paper: bool = False) -> str:
-        """The notes, with what they do not say of :attr:`caption` or, if ``in_paper``, of :attr:`paper_caption`."""
+        """The text below a table that shows its notes: the caption, followed by the notes.
+
+        If ``in_paper``, the caption is :attr:`paper_caption`. Subclasses leave out sentences of the caption that the
+        notes repeat.
+        """
         return f"{self.paper_caption if in_paper else self.caption} {self.notes}".strip()
 
     @abstractmethod
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Return the headings, and the rows as lists of text. A label's published numbers are in a row below it."""
+        """Return the headings, and the rows as lists of texts, with rows of published numbers below their labels."""
 
     @abstractmethod
     def json_rows(self) -> list[dict[str, Any]]:
         """The content of the table for programs, as a list of mappings. A number that does not exist is ``None``.
 
-        The keys depend on the table. A row of the printed table may have several records.
+        The keys depend on the table. One row of the printed table may have several mappings, for example one per
+        column.
         """
 
     def content(self) -> dict[str, Any]:
-        """The table for programs: ``caption``, ``notes``, and :meth:`json_rows` as ``cells``."""
+        """The table for programs, as a mapping: ``caption``, ``notes``, and :meth:`json_rows` as ``cells``."""
         texts = {"caption": self.caption, "notes": self.notes}
         return {name: with_hyphens(text) for name, text in texts.items()} | {"cells": self.json_rows()}
 
     def marks(self) -> Mapping[tuple[str, int], str]:
         """The mark of each cell, such as ``best``. Cells without a mark may be missing.
 
-        A key is (first text of the row, index of the column), with the index 0 for the first column.
+        A key is a pair: the text of the row's first cell, and the index of the marked cell in its row, where the first
+        cell has the index 0.
         """
         return {}
 
@@ -135,7 +142,7 @@ class TextTable(ABC):
         return table
 
     def keeps_columns(self, width: int, has_styles: bool = True) -> bool:
-        """True if the terminal table of :meth:`to_rich` for ``width`` characters has the columns of this table.
+        """True if :meth:`to_rich` prints the columns of this table on a terminal of ``width`` characters.
 
         On a narrower terminal, :meth:`to_rich` prints each cell on a line of its own.
         """
@@ -205,7 +212,7 @@ class TextTable(ABC):
 
 @dataclass(frozen=True)
 class Listing(TextTable):
-    """A table whose text and JSON rows are given to its constructor."""
+    """A table whose texts and JSON rows are computed before and given to its constructor."""
 
     rows: list[Any]
     """The objects that the table shows. One object may have several lines."""
@@ -220,7 +227,7 @@ class Listing(TextTable):
     shows_notes: bool = False
     notes_explain: str = TextTable.notes_explain
     origin: Origin = Origin()
-    """Sentences on the origin of the results, which are part of caption and notes."""
+    """Sentences on how the results were made. Caption and notes contain them already (:meth:`of_origin`)."""
 
     def of_origin(self, origin: Origin | None) -> Self:
         """A copy of the table with the sentences of ``origin`` added to caption and notes. None adds nothing."""
@@ -237,7 +244,10 @@ class Listing(TextTable):
         return " ".join(filter(None, [self._caption(in_paper, names_profiles=False), self.notes]))
 
     def _caption(self, in_paper: bool = False, names_profiles: bool = True) -> str:
-        """The caption with these sentences of :attr:`origin` (:meth:`Origin.in_caption`)."""
+        """The caption, in which the sentences of :attr:`origin` are chosen by the arguments.
+
+        The arguments are those of :meth:`Origin.in_caption`.
+        """
         own = self.caption.removesuffix(self.origin.in_caption()).strip()
         return " ".join(filter(None, [own, self.origin.in_caption(in_paper, names_profiles)]))
 
@@ -261,7 +271,7 @@ def without_nan(json_row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _width(headings: Line, lines: Lines, gap: int = 1) -> int:
-    """The width of a table in characters, with ``gap`` characters after every column, also after the last."""
+    """The width of a table in characters, with ``gap`` characters after every column, the last one included."""
     columns = zip(headings, *lines)
     return sum(max(len(part) for entry in column for part in entry.text.split("\n")) + gap for column in columns)
 
@@ -275,9 +285,9 @@ def _stack(headings: Line, lines: Lines) -> tuple[Line, Lines]:
 
 
 def _by_column(headings: Line, lines: Lines) -> tuple[Line, Lines]:
-    """Headings and rows of the table with one line per row and column, for very narrow terminals.
+    """Headings and rows of a table for very narrow terminals, in which each cell has a line of its own.
 
-    If there are published numbers, they are in a column of their own.
+    The name of a row is on a line above its cells. If there are published numbers, they are in a column of their own.
     """
     has_published = any(line[0].text == PUBLISHED for line in lines)
     empty = MarkedText("")

@@ -50,31 +50,32 @@ class ResultTable(TextTable):
     short: str
     """The protocol in a few words."""
     describe: Callable[[], str]
-    """Returns the sentences of the notes on the protocol. It is slow, so it is called only if notes are shown."""
+    """Returns sentences on the protocol for the notes. It is slow, so it is called only if notes are shown."""
     baseline: str = ""
     """The name of the row with which the other rows are compared. Empty without a comparison."""
     compared: Column | None = None
     """The column in which the differences from the baseline are shown. It need not be one of ``columns``."""
     differences: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
-    """The differences from the baseline by the name of the row and the name of the column."""
+    """The difference of a row from the baseline, by (name of the row, name of the column)."""
     published_sources: tuple[str, ...] = ()
     """Sentences that name the sources of the published numbers."""
     origin: Origin = Origin()
-    """Sentences on the origin of the results (:meth:`madbench.analysis.scores.Results.origin`)."""
+    """Sentences on how the results were made (:meth:`madbench.analysis.scores.Results.origin`)."""
     score_baselines: Callable[[], Mapping[Baseline, Mapping[str, float]]] = dict
-    """Returns :attr:`baselines`. It is called only if they are shown, and for JSON."""
+    """Computes :attr:`baselines`. It is called only if the baselines are shown, and for JSON."""
     shows: Shows = "interval"
     shows_baselines: bool = False
-    """True if the baselines have rows below the labels."""
+    """True if scores that need no learning (:attr:`baselines`) have rows below the labels."""
     shows_notes: bool = False
     other_code: frozenset[str] = frozenset()
-    """The names of the rows with runs of other code (:mod:`madbench.suites.code_marks`)."""
+    """The names of the rows with runs that used other code than the installed code
+    (:mod:`madbench.suites.code_marks`)."""
     parts: tuple[ResultTable, ...] = ()
-    """The tables of the single suites, if this table has several suites side by side. Otherwise empty."""
+    """One table per suite, if this table shows several suites side by side. Otherwise empty."""
 
     @functools.cached_property
     def baselines(self) -> Mapping[Baseline, Mapping[str, float]]:
-        """The scores of each baseline, by the name of the column (:mod:`madbench.analysis.baselines`)."""
+        """The scores that need no learning, such as chance, by baseline and then by the name of the column."""
         return self.score_baselines()
 
     @property
@@ -116,7 +117,7 @@ class ResultTable(TextTable):
         return " ".join(filter(None, texts))
 
     def with_notes(self, in_paper: bool = False) -> str:
-        """The notes, followed by the sentences of the caption whose content the notes do not have.
+        """The text below a table that shows its notes: the notes, and sentences of the caption that they do not repeat.
 
         If ``in_paper``, the sentences of the caption have no advice and no commands.
         """
@@ -133,7 +134,11 @@ class ResultTable(TextTable):
         return " ".join(filter(None, texts))
 
     def _sentences(self, in_paper: bool) -> list[str]:
-        """Sentences for both caption and notes: on tasks that only some seeds solve, and on the rows of baselines."""
+        """Sentences for both caption and notes.
+
+        They name the columns whose task only some seeds solve, and explain the rows of scores that need no learning, if
+        shown.
+        """
         return [self._split_sentence(in_paper), *(baseline.sentence for baseline in self._shown_baselines)]
 
     def _split_sentence(self, in_paper: bool) -> str:
@@ -188,9 +193,9 @@ class ResultTable(TextTable):
         return [*texts, "baseline" if name == self.baseline else text]
 
     def published_texts(self, name: str) -> list[str]:
-        """The published numbers of the row ``name`` as text, one per text of :meth:`texts`.
+        """The published numbers of the row ``name`` as texts, for the row below it: one per text of :meth:`texts`.
 
-        A text is empty if no number was published, and below the difference from the baseline.
+        A text is empty if no number was published. In the column of differences from the baseline, it is always empty.
         """
         numbers = self.published.get(name, {})
         texts = [with_minus(f"{numbers[x.name]:.{x.digits}f}") if x.name in numbers else "" for x in self.columns]
@@ -268,10 +273,10 @@ class ResultTable(TextTable):
         return json_row | without_nan(numbers) | {"difference_n": difference.n if difference else 0}
 
     def sort_keys(self) -> dict[str, tuple[dict[str, float], bool]]:
-        """The keys that sort the rows by a column, by the name of the column.
+        """The numbers by which each column sorts the rows, and the direction, by the name of the column.
 
-        Each value is a pair: the number of each row that has a cell, by the name of the row, and True if the row with
-        the largest number comes first.
+        Each value is a pair: a mapping from the name of a row to its number, for all rows with a cell in the column,
+        and True if the row with the largest number comes first.
         """
         return {
             column.name: (
@@ -284,8 +289,8 @@ class ResultTable(TextTable):
     def sorted_by(self, key: str) -> ResultTable:
         """A copy of the table, sorted by the column with the name ``key``, the best row first.
 
-        Rows without a number come last. The key ``label`` keeps the order. Raises ``ConfigError`` for an unknown
-        column.
+        Rows without a number come last. If ``key`` is ``label``, the order is not changed. Raises ``ConfigError`` for
+        an unknown column.
         """
         if key == "label":
             return self

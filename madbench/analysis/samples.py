@@ -20,9 +20,9 @@ Samples = dict[str, dict[str, Sample]]
 def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
     """The samples in a frame of scores (:mod:`madbench.analysis.scores`), by the name of the column and then by label.
 
-    A seed counts if all its jobs are done, or with ``is_whole=False`` if it has a number. All scores of a column must
-    have one protocol. The ``parts`` of the sample of an average are the samples of its tasks on the same seeds, so
-    ``scores`` must have these tasks.
+    A seed counts if all its jobs are done. With ``is_whole=False``, it counts if it has a number. All scores of a
+    column must have one protocol. The sample of an average has the samples of its tasks, on the same seeds, as
+    ``parts``, so ``scores`` must have these tasks.
     """
     complete_scores = whole_seeds(scores) if is_whole else scores.dropna(subset="value")
     complete_scores = complete_scores.sort_values("seed", kind="stable")
@@ -51,8 +51,8 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
 def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], seeds: np.ndarray) -> tuple[Sample, ...]:
     """The samples of the ``tasks`` of an average, restricted to the ``seeds`` of the average.
 
-    ``rows`` has the scores of one label in each task. The scores of a task are arrays with one value per seed, by the
-    name of a column of the frame of scores, such as ``seed`` or ``value``.
+    ``rows`` has the scores of one label, by task and then by the name of a column of the frame of scores, such as
+    ``seed`` or ``value``. They are arrays with one value per seed.
     """
     assert set(tasks) <= rows.keys(), "scores with an average lack one of its tasks"
     shared = {task: np.isin(rows[task]["seed"], seeds) for task in tasks}
@@ -65,7 +65,7 @@ def _parts(tasks: Sequence[str], rows: Mapping[str, Mapping[str, np.ndarray]], s
 def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str], Difference]:
     """The mean of each other label minus that of ``baseline``, with interval and test, by (label, name of the column).
 
-    A seed counts if all its jobs are done. A difference is left out if one of the two labels has no seed that counts.
+    A seed counts if all its jobs are done. Columns in which one of the two labels has no seed that counts are left out.
     """
     return {
         (label, name): difference(sample, of_column[baseline])
@@ -76,7 +76,7 @@ def differences_from(scores: pd.DataFrame, baseline: str) -> dict[tuple[str, str
 
 
 def select_columns(scores: pd.DataFrame, has: Callable[[Column], bool]) -> pd.DataFrame:
-    """The rows of the frame ``scores`` whose column of results makes ``has`` return True."""
+    """The rows of the frame ``scores`` that belong to a column of results for which ``has`` returns True."""
     return scores[scores.column.map({name: has(column(name)) for name in scores.column.unique()}).astype(bool)]
 
 
@@ -95,7 +95,8 @@ def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
     """The sample of one label in the column of results ``name``.
 
     ``rows`` has the scores of the label in this column: arrays with one value per seed, by the name of a column of the
-    frame of scores. ``value`` and ``is_diverged`` are required. The reference values such as ``chance`` are averaged.
+    frame of scores. ``value`` and ``is_diverged`` are required. Reference values such as ``chance``, which may differ
+    between seeds, are averaged.
     """
     values = np.asarray(rows["value"], dtype=float)
     shown_column = column(name)

@@ -85,7 +85,7 @@ class Results(TableRows):
 
     @functools.cached_property
     def untrained_scores(self) -> dict[SettingKey, UntrainedScores]:
-        """The scores that need no training, such as chance, by task setting.
+        """The scores of baselines that need no training, such as chance, by task setting.
 
         They are read from the index of the store. Task settings whose scores are not in the index are left out.
         """
@@ -109,7 +109,7 @@ class Results(TableRows):
         return [outcome for outcome in self.outcomes(suite) if outcome.record]
 
     def job_frame(self, suite: Suite[Any, Any]) -> pd.DataFrame:
-        """A frame with one line per row of the table and job of the suite.
+        """A data frame with one line per row of the table and job of the suite: the runs and their scores.
 
         :meth:`madbench.suites.scoring.Scoring.collect` describes its columns.
         """
@@ -135,7 +135,7 @@ class Results(TableRows):
         return [suite for suite in self.suites if self.has_result(suite)]
 
     def protocol(self, suite: Suite) -> Protocol:
-        """The protocol of the suite's rows: its profile, the changes that all rows share, and the recorded corpus."""
+        """The protocol of the suite's rows: the profile, the changes that all rows share, and the corpus."""
         runs = self.runs(suite)
         if runs and suite.corpus_of(runs[0].job):
             return recognize_protocol(suite, [(run.job, run.details) for run in runs])
@@ -150,11 +150,11 @@ class Results(TableRows):
         return {suite.name: self.rows_of(suite)[0].protocol.profile.chosen_on for suite in self.suites_with_result}
 
     def origin(self, suite: Suite | None = None, names_profiles: bool = False) -> Origin:
-        """Sentences on the origin of the results of one suite, by default of all suites. Empty without a result.
+        """Sentences on how the results of one suite were made, by default of all suites. Empty without a result.
 
         They give the number of seeds by which learning rates were chosen, the set of labels by which the settings of
-        the profile were chosen, and the runs that used other code than the present code. With ``names_profiles``, they
-        have the :attr:`changed_profiles`, for captions that name no profile.
+        the profile were chosen, and the runs that used other code than the installed code. With ``names_profiles``,
+        they include :attr:`changed_profiles`, for a caption that names no profile.
         """
         suites: Sequence[Suite] = self.suites_with_result if suite is None else [suite]
         if not any(map(self.has_result, suites)):
@@ -176,13 +176,16 @@ class Results(TableRows):
 
     @property
     def changed_profiles(self) -> list[str]:
-        """One sentence per suite with a result whose profile is changed or is a file. It names profile and changes."""
+        """Sentences that name the profiles that are changed or not shipped, and their changes: one per suite.
+
+        Suites without a result are left out.
+        """
         protocols = [self.rows_of(suite)[0].shared_protocol for suite in self.suites_with_result]
         changed = [protocol for protocol in protocols if protocol.overrides or not protocol.profile.is_shipped]
         return [f"{profile_sentence(protocol)}." for protocol in changed]
 
     def code_marks(self, suite: Suite) -> CodeMarks:
-        """The runs of the suite, grouped by their code: the same as now, changed, or unknown."""
+        """The runs of the suite, grouped by their code: equal to the installed code, different, or unknown."""
         return self._code_marks[suite.name]
 
     @functools.cached_property
@@ -253,10 +256,9 @@ class Results(TableRows):
 def budget_ratios(scores: pd.DataFrame) -> dict[str, float]:
     """The budget ratio of each row, by the name of the row: the mean over tasks and seeds.
 
-    A budget ratio is the matched quantity, such as parameters, divided by that of softmax attention. Rows without a
-    known ratio are left out.
-
-    The columns of averages do not count, because an average has no score for a seed that lacks one of its tasks.
+    A budget ratio is the quantity that the budget limits, such as parameters, divided by that of softmax attention.
+    Rows without a known ratio are left out. Averages do not count, because an average has no score for a seed that
+    lacks one of its tasks.
     """
     averages = {name for name in scores.column.unique() if is_average(name)}
     of_tasks = scores[~scores.column.isin(averages)]

@@ -43,12 +43,14 @@ class Selection(Query):
     """
 
     def select(self, nothing: str = "", is_enough: Callable[[set[str]], bool] = bool) -> Results:
-        """The results of the suites of the requested tasks. If no task is requested: of every suite that is shown.
+        """The results of all suites to show. If tasks are requested, these are the suites of the tasks.
 
-        ``is_enough`` gets the set of labels of a protocol and returns False to exclude the protocol. It is used only
-        for a suite with a corpus, or if a protocol id is requested. ``nothing`` is the reason in the error message if
-        no protocol is left. Raises a ``MadbenchError`` if a requested suite has no matching run, or if no suite has
-        one.
+        Args:
+            nothing: the reason in the error message if no protocol is left.
+            is_enough: gets the set of labels of a protocol, and returns False to exclude the protocol. It is used only
+                for a suite with a corpus, or if a protocol id is requested.
+
+        Raises a ``MadbenchError`` if a requested suite has no matching run, or if no suite has one.
         """
         rows, missing = self.available(nothing=nothing, is_enough=is_enough)
         errors = self.lacking(missing)
@@ -92,7 +94,7 @@ class Selection(Query):
 
     @with_checked_arguments
     def compare(self, within: float | Mapping[str, float] | None = None, has_deviations: bool = False) -> Listing:
-        """The table that compares the other labels of the query with the first one.
+        """The table that compares the other labels of the query with the first one, the baseline.
 
         The arguments are those of :func:`madbench.analysis.comparison.comparison_table`.
 
@@ -102,7 +104,7 @@ class Selection(Query):
         return self.comparison_of(self.select_to_compare(), within, has_deviations)
 
     def select_to_compare(self) -> Results:
-        """The results under the protocol that the first label of the query shares with another label.
+        """The results under a protocol that the first label of the query shares with another label of the query.
 
         Raises ``ConfigError`` if the query has fewer than two labels.
         """
@@ -223,15 +225,12 @@ class Selection(Query):
         """The errors in ``missing`` that belong to suites which the user asked for.
 
         ``missing`` has the error of each suite without matching runs, by the name of the suite. The user asks for a
-        suite by one of its tasks or, if no task is requested, by the profile or an override.
+        suite by one of its tasks. If no task is requested, the user asks for it by the profile or an override.
         """
         return [error for name, error in missing.items() if self._names_suite(suites()[name])]
 
     def _names_suite(self, suite: Suite) -> bool:
-        """True if a requested task belongs to ``suite``.
-
-        If no task is requested: True if the requested profile or an override belongs to it.
-        """
+        """True if the user asked for ``suite`` by a task or, if no task is requested, by the profile or an override."""
         if self.requested_tasks is not None:
             return suite.name in self.requested_tasks
         return self.is_given(suite)
@@ -272,9 +271,9 @@ class Selection(Query):
     def _is_shown(self, suite: Suite) -> bool:
         """True if the runs of ``suite`` are shown.
 
-        If a task is requested, every suite is shown; the caller leaves out suites without a requested task. If no task
-        is requested, these suites are shown: the leading suite, suites that its profile lists under ``beside``, suites
-        with an override, and suites with runs on a corpus.
+        If no task is requested, these suites are shown: the leading suite, suites that its profile lists under
+        ``beside``, suites with an override, and suites with runs on a corpus. If a task is requested, the result is
+        always True, and the caller leaves out suites without a requested task.
         """
         if self.requested_tasks is not None or suite is self.leading or self.has_corpus(suite):
             return True

@@ -13,8 +13,8 @@ from madbench.analysis.rendering import TextTable
 class ShownFrame(pd.DataFrame):
     """A data frame with the JSON rows of a table. A notebook shows the frame as this table, with marks and caption.
 
-    ``shown`` is the table, for example for ``shown.to_latex()``. Frames that are computed from this frame are plain
-    data frames.
+    The attribute ``shown`` is the table, for example for ``shown.to_latex()``. Operations on this frame return plain
+    data frames, except :meth:`with_columns`.
     """
 
     _metadata = ["shown", "html"]
@@ -23,7 +23,10 @@ class ShownFrame(pd.DataFrame):
 
     @classmethod
     def from_table(cls, table: TextTable, tables_below: Iterable[TextTable] = ()) -> Self:
-        """The frame of ``table``. A notebook shows ``tables_below`` below it, and their records follow in the frame."""
+        """The frame with the JSON rows of ``table``, followed by those of ``tables_below``.
+
+        A notebook shows ``table``, and ``tables_below`` below it.
+        """
         tables = table, *tables_below
         frame = cls([json_row for shown_table in tables for json_row in shown_table.json_rows()])
         frame.shown = table

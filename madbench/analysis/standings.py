@@ -1,4 +1,4 @@
-"""Standings of models over several columns: the mean rank, and the number of columns in which a model is the best."""
+"""Standings of models: the mean rank over several columns, and the number of columns in which a model is the best."""
 
 from __future__ import annotations
 

@@ -41,13 +41,13 @@ class SeveralProtocols(StoreError, ConfigError):
 def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[[set[str]], bool]) -> list[SuiteRow]:
     """The rows of one suite under the requested protocol.
 
-    If the suite has no runs on a corpus and no protocol id is requested, a row has the jobs that the profile trains,
-    for the seeds with a stored run. Otherwise a row has the stored jobs of a protocol. Such a protocol matches only if
-    ``is_enough`` returns True for the set of its labels.
+    If the suite has no runs on a corpus and the query names no protocol id, a row has the jobs that the profile trains,
+    for the seeds with a stored run. Otherwise a row has the stored jobs of a protocol. ``is_enough`` can exclude such a
+    protocol: it gets the set of the protocol's labels.
 
-    Raises ``StoreError`` if no run matches. If runs have results but no protocol matches, ``nothing`` is the reason in
-    its message; if ``nothing`` is empty, the reason is a general one. Raises ``ConfigError`` if several protocols or
-    precisions match; its message has the ways to choose one.
+    Raises ``StoreError`` if no run matches. ``nothing`` is the reason in its message if runs have results but no
+    protocol matches. If ``nothing`` is empty, the message has a general reason. Raises ``ConfigError`` if several
+    protocols or precisions match. Its message has the ways to choose one.
     """
     name = profile_named(suite, query.overrides, query.leading, query.profile, True)
     profile = _profile(query, suite, name)
@@ -76,9 +76,9 @@ def _profile(query: Query, suite: Suite, name: str) -> ProfileFacts:
 
 
 def _makes_some(query: Query, suite: Suite) -> str:
-    """The end of an error message for a suite without runs: the command that trains a first run.
+    """The end of an error message for a suite without runs: the command that trains some.
 
-    If another suite has stored runs, the command that shows the runs of that suite follows.
+    If any suite has stored runs, the command that shows the runs of the first such suite follows.
     """
     task_words = ["-t", suite.tasks()[0]] if suite is not main_suite() else []
     profile_words = ["-p", query.profile] if query.profile and suite is query.leading else []
@@ -98,8 +98,8 @@ def _table_of(query: Query, suite: Suite) -> str:
 def _rows_of_profile(query: Query, suite: Suite, profile: ProfileFacts) -> list[SuiteRow]:
     """The rows of ``suite`` under ``profile``, for runs without a corpus.
 
-    If the user requested no profile, this profile has no stored run, and exactly one other profile has, the rows are
-    those of the other profile, and there is a warning. Raises ``ConfigError`` if the runs have several precisions, and
+    The rows are those of another profile, with a warning, if the user requested no profile, ``profile`` has no stored
+    run, and exactly one other profile has any. Raises ``ConfigError`` if the runs have several precisions, and
     ``NothingStored`` if there are no runs.
     """
     by_precision = _rows_by_precision(query, suite, profile)
@@ -141,9 +141,10 @@ def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
 
 
 def _trains(query: Query, profile: ProfileFacts, job: Job) -> bool:
-    """True if the stored job ``job`` is one that ``profile`` trains.
+    """True if ``profile`` trains the stored job ``job``.
 
-    For a shipped profile the index entry of the run says so. Otherwise the settings of job and profile are compared.
+    For a shipped profile, this is read from the index entry of the run. Otherwise, or if the entry lacks it, the
+    settings of job and profile are compared.
     """
     entry = query.store.index_entries[job.id]
     if entry.profile and profile.is_shipped:
@@ -198,7 +199,7 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored_jobs: 
 
 
 def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
-    """The plan of the jobs of ``label`` under ``protocol``, for all seeds that the suite has in the store.
+    """The plan of the jobs of ``label`` under ``protocol``, for every seed of any stored run of the suite.
 
     If the jobs cannot be planned, the error is raised if the query requests labels. Otherwise the result is None.
     """
@@ -213,7 +214,7 @@ def _plan(query: Query, protocol: Protocol, label: str) -> Plan | None:
 
 
 def _jobs_by_label(query: Query, profile: ProfileFacts, stored_jobs: Sequence[Job]) -> dict[str, list[Job]]:
-    """The ``stored_jobs`` that ``profile`` trains, by label. If labels are requested, only these are included."""
+    """The ``stored_jobs`` that ``profile`` trains, by label. If the query requests labels, others are left out."""
     unread = [f"model.{name}" for name in SOMETIMES_UNUSED]
     kept_overrides = tuple(change for change in profile.overrides if change.key not in unread)
     fewer = profile.loaded.under(kept_overrides) if query.labels and kept_overrides != profile.overrides else None
@@ -231,7 +232,7 @@ def _jobs_by_label(query: Query, profile: ProfileFacts, stored_jobs: Sequence[Jo
 def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Job]) -> SuiteRow:
     """The row of ``label``: all jobs that the profile of ``protocol`` trains, for each seed of the stored ``jobs``.
 
-    The profile is asked only if jobs are missing, or if the index entries do not say what the profile trains.
+    The profile is loaded only if jobs are missing, or if the index entries do not say which jobs it trains.
     """
     seeds = sorted({job.seed for job in jobs})
     tasks = [_stored_task(query, protocol, [job for job in jobs if job.task == task], seeds) for task in protocol.tasks]
@@ -269,9 +270,10 @@ def _stored_task(query: Query, protocol: Protocol, jobs: Sequence[Job], seeds: S
 
 
 def _rows_with_runs(query: Query, rows: Sequence[SuiteRow]) -> list[SuiteRow]:
-    """The rows that have a stored job, restricted to the seeds with a stored job. Empty if no job is stored.
+    """The rows that have a stored job, without the jobs of seeds for which the row has no stored job.
 
-    The row of a requested label without a stored job is kept, with the seeds of the other rows.
+    The row of a requested label without any stored job is kept, with the seeds of the other rows. Empty if no row has a
+    stored job.
     """
     pairs = {(row.name, job.seed) for row in rows for job in row.jobs if job.id in query.jobs}
     names, seeds = {name for name, _ in pairs}, {seed for _, seed in pairs}

@@ -36,18 +36,18 @@ class TableOptions:
     """Options for the content of a result table: columns, rows and cells."""
 
     thresholds: Sequence[float] | None = None
-    """The losses x, in nats per token, of the columns "to x", which count the steps until the loss is x.
+    """The losses x, in nats per token, for the columns "to x", which count the training steps until the loss is x.
 
     None stands for the default thresholds of each suite.
     """
     has_baseline: bool = False
     """True to compare all rows with the first row."""
     shows_published: bool = False
-    """True to show published numbers below all rows, also if the profile is not comparable with them."""
+    """True to show published numbers below all rows, also if they cannot be compared with the profile's numbers."""
     shows: Shows = "interval"
     """The content of a cell: a mean with its interval, a mean with a standard deviation, or a rank."""
     shows_baselines: bool = False
-    """True to show rows for a guess and for the best answer that ignores the context."""
+    """True to show rows for a random guess and for the best answer that ignores the context."""
 
     def __post_init__(self) -> None:
         if self.shows not in get_args(Shows):
@@ -109,12 +109,14 @@ def _side_by_side(results: Results, parts: Sequence[ResultTable]) -> ResultTable
 def result_table(results: Results, options: TableOptions = TableOptions()) -> ResultTable | None:
     """One table of all suites that have a result, with their columns side by side. None if no suite has a result.
 
-    The rows of ``results`` belong to one protocol per suite, or are the rows of a grid. With several suites, the table
+    The rows of ``results`` have one protocol per suite, or they are the rows of a grid. With several suites, the table
     has only the main results, the steps to thresholds and the budget of each suite.
 
-    Raises ``ConfigError`` if rows of one suite follow different protocols and ``options.has_baseline`` is False, if
-    ``options.thresholds`` has an invalid or repeated threshold, or if thresholds are given and no suite of the table
-    counts steps to a loss.
+    Raises ``ConfigError`` in these cases:
+
+    - Rows of one suite follow different protocols, and ``options.has_baseline`` is False.
+    - One of ``options.thresholds`` is invalid or repeated.
+    - Thresholds are given, and no suite of the table counts steps to a loss.
     """
     suites, thresholds = results.suites_with_result, options.thresholds
     tables = [_suite_results(results, suite, options, is_brief=len(suites) > 1) for suite in suites]
@@ -136,7 +138,7 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions, is_bri
     """The table of one suite, without differences from a baseline.
 
     If ``is_brief``, the columns are only the main results, the steps to thresholds and the budget. If rows follow
-    different protocols, each protocol is scored separately. Raises ``ConfigError`` if they do and
+    different protocols, each protocol is scored separately. Raises ``ConfigError`` for different protocols if
     ``options.has_baseline`` is False, and for a threshold that is given twice.
     """
     by_row: dict[str, list[JobOutcome]] = {}
@@ -177,7 +179,7 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions, is_bri
 
 
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
-    """Sentences on the origin of the results of some suites (:meth:`Results.origin`), and on runs of unknown code."""
+    """Sentences on how the results of some suites were made (:meth:`Results.origin`), and on runs of unknown code."""
     origin = results.origin(of_suites[0]) if len(of_suites) == 1 else results.origin()
     marks = CodeMarks.merge([results.code_marks(suite) for suite in of_suites])
     code = " ".join(filter(None, [origin.code, marks.unrecorded]))

@@ -26,9 +26,9 @@ _MOST_REVERSED = 4  # the largest number of pairs per column that the notes name
 
 @dataclass(frozen=True)
 class PairTransfer:
-    """The difference of two labels in one column under two profiles, called this profile and the other profile.
+    """The difference of two labels in one column, under two profiles: this profile, and another one.
 
-    Under this profile, the mean of ``label`` is at least that of ``other``.
+    Under this profile, the mean of ``label`` is at least that of ``other``. Under the other profile, it may be lower.
     """
 
     label: str
@@ -57,7 +57,7 @@ class Transfer:
 
     column: str
     order: Agreement
-    """Spearman's correlation between the labels' means under both profiles."""
+    """Spearman's rank correlation between the means of the labels under this profile and under the other profile."""
     pairs: Sequence[PairTransfer]
     seeds: tuple[float, float]
     """The mean number of seeds per label under this profile, and under the other profile."""

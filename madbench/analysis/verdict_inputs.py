@@ -1,4 +1,4 @@
-"""The values that verdicts on claims depend on and that are part of no job, such as thresholds.
+"""The values on which verdicts on claims depend and that are part of no job, such as thresholds.
 
 A registration (:mod:`madbench.analysis.registration`) stores them, so that a later change is noticed.
 """
@@ -33,14 +33,14 @@ TEST = {"name": inference.TEST, "version": inference.VERSION}
 def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
     """The values, by name, on which the verdicts of the claims ``frozen`` on the rows of ``table`` depend.
 
-    Values that are part of the jobs of ``table`` are left out. Among others there are:
+    Values that are part of the jobs of ``table`` are left out. Some of the names are:
 
     - ``columns``: direction, resolution and limits of each quantity;
-    - ``lines``: the threshold of each claim, by column. For accuracies it is scaled to the profile, for losses it is
-      not. The key is an older word for thresholds, which the format of registrations keeps;
-    - ``published``: the published numbers behind the thresholds;
+    - ``lines``: the threshold of each claim, by column. The name is an older word for thresholds, which the format of
+      registrations keeps. Thresholds for accuracies are scaled to the profile, those for losses are not;
+    - ``published``: the published numbers from which thresholds are computed;
     - ``chance``, ``heuristic``: the scores of a random guess and of the best answer that ignores the context, in
-      percent by task.
+      percent, by task.
 
     All values have types that JSON reads back unchanged.
     """

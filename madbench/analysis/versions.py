@@ -26,7 +26,7 @@ from madbench.tasks import task_source
 
 @dataclass(frozen=True)
 class Versions:
-    """The choice between several versions of the code that trained stored jobs.
+    """The object that chooses which version of the code is shown if stored jobs were trained by several versions.
 
     ``jobs`` has the stored jobs by id. ``warn`` is called with a sentence on runs that are left out.
     ``is_shown_as_stored`` returns True for a label whose stored runs are shown without importing its code.
@@ -38,19 +38,19 @@ class Versions:
     is_shown_as_stored: Callable[[str], bool]
 
     def has_versions(self, job: Job) -> bool:
-        """True if runs of the job by several versions of its code may be stored.
+        """True if the store may have runs of ``job`` by several versions of its code.
 
         This holds if code outside of this package defines the job's mixer or task. It also holds if stored runs of the
-        job's label are shown without importing its code, so that it is not known which version is installed
-        (:attr:`is_shown_as_stored`).
+        job's label are shown without importing its code (:attr:`is_shown_as_stored`), because it is then not known
+        which version is installed.
         """
         return job.has_outside_code or self.is_shown_as_stored(job.label)
 
     def by_version(self, jobs: Iterable[Job]) -> dict[str, list[Job]]:
         """``jobs``, grouped by the version of their mixer's code. The preferred version comes first.
 
-        A version with a result is preferred to one without. Next, the installed version is preferred, and last, a
-        version with newer runs.
+        A version with a result is preferred to one without. Among these, the installed version is preferred, then the
+        version with the newest run.
         """
         by_version: dict[str, list[Job]] = defaultdict(list)
         for job in jobs:
@@ -61,10 +61,10 @@ class Versions:
         return {name: by_version[name] for name in names}
 
     def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs whose code has the version to show, among ``jobs``, which must have the same label.
+        """Those of ``jobs`` that were trained by the version of the code to show. All ``jobs`` must have one label.
 
         This is the installed version of the mixer's code or, if none of ``jobs`` has it, the first version in
-        :meth:`by_version`. For each task, only one version of the task's code is kept, too.
+        :meth:`by_version`. For each task, jobs of only one version of the task's code are returned, too.
         """
         if not any(map(self.has_versions, jobs)):
             return list(jobs)
@@ -86,7 +86,8 @@ class Versions:
     def of_row(self, row: SuiteRow) -> SuiteRow:
         """A copy of ``row`` whose jobs have one version of the mixer's code, and one version of each task's code.
 
-        Each job of the row is replaced by a stored job that differs from it only in these versions, if there is one.
+        Each job of the row is replaced by the stored job that differs from it only in the code outside of this package.
+        It is kept if there is no such job.
         """
         if not any(map(self.has_versions, row.jobs)):
             return row
@@ -109,7 +110,7 @@ class Versions:
         return replace(row, jobs=jobs)
 
     def leave_out(self, others: Iterable[Job], shown_jobs: Iterable[Job]) -> None:
-        """Warn that the stored jobs ``others`` are left out, as they differ from ``shown_jobs`` in their code."""
+        """Warn that the stored jobs ``others`` are left out, because their code is not that of ``shown_jobs``."""
         by_key = {without_code(job): job for job in shown_jobs}
         pairs = [(job, by_key.get(without_code(job), next(iter(by_key.values())))) for job in others]
         for runs in counts_by_file(pairs, self.store):
@@ -118,7 +119,8 @@ class Versions:
     def _sources(self, now: Mapping[str, str], stored_jobs: Sequence[Job]) -> dict[str, str]:
         """The version of each task's code to show, by task, for the tasks of ``stored_jobs``.
 
-        It is the version in ``now`` if one of ``stored_jobs`` has it, otherwise the version of the newest run.
+        It is the version in ``now``, a mapping from task to preferred version, if one of ``stored_jobs`` has it.
+        Otherwise, it is the version of the newest run.
         """
         jobs_by_source: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
         for job in stored_jobs:
@@ -147,7 +149,7 @@ class Versions:
         """The time at which the run of each job ended, in UTC as an ISO text, by id.
 
         The time is read from the record, because an import of runs changes the times of files. If the record has no
-        time, the time of its file is used.
+        time, the time at which its file was written is used.
         """
         records = self.store.records({job.id for job in jobs})
         recorded_times = {name: str(record.details.get("ended", "")) for name, record in records.items()}

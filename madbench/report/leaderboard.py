@@ -39,7 +39,7 @@ class Leaderboard:
     archives: list[tuple[str, str]]
     """The name of each archive, and a text with its number of runs and its digest."""
     left_out: list[str]
-    """One line per part that is not shown, such as the runs of a family that is not installed."""
+    """One sentence per group of runs that are not shown, such as those of a family that is not installed."""
 
     def render(self, command: str, written: str) -> bytes:
         """The HTML file, with the ``command`` that wrote it and the date ``written``.
@@ -63,10 +63,10 @@ def leaderboard(
     ``StoreError`` if no run can be shown.
 
     Args:
-        archives: the archive files, in order of precedence.
+        archives: the archive files. Earlier ones have precedence.
         work: an empty folder, into which the archives are unpacked.
         shows: the content of a cell.
-        profile: the profile of runs that follow no shipped profile: its name or its YAML file. If None, such runs are
+        profile: the name or the YAML file of a profile, for runs that no shipped profile trains. If None, such runs are
             left out.
     """
     names = [path.name.removesuffix(SUFFIX) for path in archives]
@@ -122,8 +122,8 @@ def _results(
 ) -> Results:
     """The results of ``jobs``, the stored jobs of one protocol, under the shipped profile that trained them.
 
-    If no shipped profile trained them, they must follow ``profile``. Raises ``MadbenchError`` if ``profile`` is then
-    None, and ``StoreError`` if no job follows ``profile``.
+    If no shipped profile trained them, ``profile`` must be the one that did. Raises ``MadbenchError`` if it is None,
+    and ``StoreError`` if it would train none of the jobs.
 
     Args:
         suite: the suite of the jobs.
@@ -152,10 +152,10 @@ def _results(
 
 
 def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]], shows: Shows) -> list[ProtocolTable]:
-    """A list with the table of a protocol. The last column of the table has the archives of each row.
+    """A list with the only table of a protocol. Empty if no run of the protocol has a result.
 
-    The list is empty if no run of the protocol has a result. ``owners`` has the names of the archives with each run, by
-    job id.
+    The last column of the table names the archives of each row. ``owners`` has the names of the archives that have a
+    run, by the id of its job.
     """
     table = result_table(results, TableOptions(shows=shows))
     if table is None:
@@ -173,7 +173,7 @@ def _boards(protocol: str, results: Results, owners: Mapping[str, Sequence[str]]
 
 
 def _plain(cell: PageCell) -> PageCell:
-    """The cell without its link, as the page of a leaderboard has no list of runs."""
+    """A copy of ``cell`` without its link, because the page of a leaderboard has no list of runs."""
     return replace(cell, link="")
 
 

@@ -18,7 +18,7 @@ _MOST_NAMED = 8  # the most labels in one sentence
 
 @dataclass(frozen=True)
 class Missing:
-    """A missing part of the results of a report, described in a sentence."""
+    """Something that a report lacks, such as runs or a figure, described in a sentence."""
 
     text: str
     command: str = ""
@@ -30,8 +30,8 @@ def missing_runs(
 ) -> list[Missing]:
     """The missing parts of the results of one suite, with commands that train them.
 
-    These are requested labels without runs, jobs without a result, seeds that only other labels have, and labels with a
-    single seed.
+    These are requested labels without runs, jobs without a result, seeds that some labels have and others lack, and
+    labels with a single seed.
 
     Args:
         rows: the rows of the suite, at least one.

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_FIGURES = 4
-"""The number of drawings of each figure that the cache keeps. Older drawings are deleted."""
+"""The number of versions of each figure that the cache keeps. Older versions are deleted."""
 _SECTIONS = ("tables", "comparison", "findings", "figures", "factors", "budget", "provenance", "missing")
 
 
@@ -70,10 +70,10 @@ class ReportPage:
     """The content of the page of a report."""
 
     count: int
-    """The number of jobs."""
+    """The number of jobs in the report, with or without a result."""
     missing: list[Missing]
     content: Mapping[str, Any]
-    """All other content, by its name in the template."""
+    """The values for the template of the page by name, except ``missing`` and ``sections``."""
 
     def render(self, command: str, written: str) -> bytes:
         """The HTML file, with the ``command`` that wrote it and the date ``written``.
@@ -151,10 +151,10 @@ def report_page(
 
 
 def _with_failed(rows: Sequence[SuiteRow], store: Store) -> list[SuiteRow]:
-    """``rows``, which have one protocol, with the failed jobs of this protocol added if it trains on a corpus.
+    """``rows`` with the failed jobs of their protocol added, if it trains on a corpus. Otherwise, they are unchanged.
 
-    Rows of runs on a corpus are made from the stored runs with a result, so they lack the failed jobs. A failed job is
-    added to the row of its label. Without a corpus, the rows are returned unchanged.
+    All ``rows`` must have one protocol. Rows of runs on a corpus are made from the stored runs with a result, so they
+    lack the failed jobs. A failed job is added to the row of its label.
     """
     if not rows or rows[0].protocol.corpus is None:
         return list(rows)
@@ -192,7 +192,10 @@ def _lead(protocols: Iterable[Protocol]) -> str:
 
 
 def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
-    """A sentence on the best labels in the main column of every suite, and on the number of decided claims."""
+    """A sentence that names the best labels of each table and counts the decided claims. Empty if there is neither.
+
+    ``verdicts`` has the number of findings with each verdict.
+    """
     parts = [_best(table) for table in tables]
     verdict_counts = [f"{verdicts[name]} {name}" for name in ("supported", "contradicted") if verdicts.get(name)]
     if verdict_counts:
@@ -202,9 +205,10 @@ def _summary(tables: Iterable[ResultTable], verdicts: Mapping[str, int]) -> str:
 
 
 def _best(table: ResultTable) -> str:
-    """Words on the best label of ``table``, and on labels that are not significantly worse.
+    """A clause that names the best label of ``table``, and labels that are not significantly worse.
 
-    The column is the first average of the table, or the first column if there is no average.
+    They are the best in the first average of the table or, without an average, in its first column. If no label is the
+    best, the clause says why.
     """
     column = next((average for average in table.columns if is_average(average.name)), table.columns[0])
     cells = {name: row[column.name] for name, row in table.cells.items() if column.name in row}
@@ -224,7 +228,7 @@ def _best(table: ResultTable) -> str:
 
 
 def _reason_without_best(table: ResultTable, column: Column, cells: Mapping[str, Cell]) -> str:
-    """Words on why no label is the best in a column. ``cells`` are the cells of the column by the name of the row."""
+    """A clause that says why no label is the best in a column. ``cells`` are the cells of the column by row name."""
     name, compared = title(column.name), _competing(table, cells)
     needs = "a comparison needs two labels with at least three seeds"
     if not cells:
@@ -239,13 +243,19 @@ def _reason_without_best(table: ResultTable, column: Column, cells: Mapping[str,
 
 
 def _competing(table: ResultTable, cells: Mapping[str, Cell]) -> list[str]:
-    """The names of the rows that can be the best in the column with these cells: they are not over budget."""
+    """The names of the rows that may be the best in a column, whose cells are ``cells``, by the name of the row.
+
+    A row may be the best if :attr:`Cell.can_compete` is true and its label is not over budget.
+    """
     over_budget = {name for name, row in table.cells.items() if any(cell.is_over_budget for cell in row.values())}
     return [name for name, cell in cells.items() if cell.can_compete and name not in over_budget]
 
 
 def _baseline_first(stored_labels: Sequence[str], requested_labels: Sequence[str]) -> list[str]:
-    """The stored labels with the baseline first: the first requested label that is stored, otherwise S if stored."""
+    """The stored labels, with the baseline of the comparison first.
+
+    The baseline is the first requested label that is stored. If there is none, it is S if stored, or the first label.
+    """
     first = next((label for label in (*requested_labels, "S") if label in stored_labels), stored_labels[0])
     return [first, *(label for label in stored_labels if label != first)]
 
@@ -260,7 +270,7 @@ def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
 
 
 def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], store: Store) -> list[tuple[str, str]]:
-    """The properties that all runs share, and the machines they ran on, as names and values."""
+    """Pairs (name, value) of texts on the protocols, seeds and machines of the runs, for a table on the page."""
     properties = []
     for protocol in protocols:
         comparable = "" if protocol.profile.comparable_with_paper else " Not comparable with the paper."
@@ -297,7 +307,7 @@ def _commit(value: Mapping[str, Any]) -> str:
 
 
 def _dates(runs: Iterable[ReportedRun]) -> str:
-    """The first and the last day (UTC) on which ``runs`` ended, as text, and the number of runs without a date."""
+    """The first and the last day (UTC) on which ``runs`` ended, as text, with the number of undated runs, if any."""
     end_times = [run.record.details.get("ended") for run in runs if run.record]
     days = sorted(str(time)[:10] for time in end_times if time)
     dates = " to ".join(dict.fromkeys(days[:1] + days[-1:])) or "not recorded"
@@ -308,7 +318,7 @@ def _dates(runs: Iterable[ReportedRun]) -> str:
 def _missing(
     results: Results, rows: Sequence[SuiteRow], labels: Sequence[str], records: Mapping[str, Record]
 ) -> list[Missing]:
-    """The missing results of each suite of ``rows``, and the number of stored runs that the report leaves out.
+    """What the report lacks in each suite of ``rows``, and how many stored runs it leaves out.
 
     A suite without rows is also reported as missing if the profile of the first row lists it under ``beside``, the
     store has runs of it, and the user has not chosen tasks. ``labels`` are the requested labels, and ``records`` has
@@ -330,7 +340,7 @@ def _missing(
 
 
 def _figures(results: Results) -> tuple[list[tuple[str, str, Markup]], list[Missing]]:
-    """Return (name, caption, SVG) for each figure, and the reason for each figure that has nothing to draw."""
+    """Return (name, caption, SVG) for each figure, and the reasons why other figures have nothing to draw."""
     figures, missing = [], []
     for name in figure_names(results.suites):
         caption = drawing_of(name).caption
@@ -367,7 +377,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
 
 
 def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:
-    """The data for the script of the page, as JSON values by name: runs with curves, titles, labels and effects."""
+    """The data for the script of the page, as JSON values by name, such as the runs and their curves."""
     folder = store.root / "runs"
     drawn_runs = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}
     curves = {i: thin_curve(folder / run.job.id / "curve.csv") for i, run in drawn_runs.items()}
@@ -408,7 +418,11 @@ def _tasks_of_columns(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
 
 
 def _effects(table: AttributionTable) -> dict[str, dict[str, Any]]:
-    """The text, headings and rows that a click on an effect or interaction shows, by ``NAME/QUANTITY``."""
+    """The content of the view that a click on an effect or interaction opens, by ``NAME/QUANTITY``.
+
+    ``text`` describes the number that was clicked. ``headings`` and ``rows`` are a table of the pairs or squares of
+    labels behind this number.
+    """
     effects = {}
     for row in table.rows:
         text, headings = "the mean over these pairs of labels, which differ only in this factor", ["With", "Without"]

@@ -1,7 +1,7 @@
-"""The runs of a report as data for the script of its page: columns of fields, with repeated values once, and curves.
+"""The runs of a report as data for the script of its page: one column per field of a run, and curves.
 
-A column is a list with one value per run, or ``{"values": [...], "index": [...]}`` with an index into the values for
-each run. If ``index`` is missing, all runs have the only value.
+A column is a list with one value per run. To save space, it can be ``{"values": [...], "index": [...]}``: the distinct
+values, and an index into them for each run. If ``index`` is missing, all runs have the only value.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ MOST_POINTS = 24
 
 _LOSS = "train_loss"
 _EVALUATIONS = ("validation_token_accuracy", "test_batch_macro_accuracy", "validation_loss")
-"""Columns of a curve in addition to the loss. The page draws the first one that exists."""
+"""Columns of a curve with results of evaluations. The page draws the first one that the curve has."""
 _SCALARS = {str, int, float, bool, type(None)}
 
 
 class ReportedRun(NamedTuple):
-    """A job of a report with its record and further values for the page."""
+    """A job of a report, its record if its run is stored, and further values for the page."""
 
     job: Job
     record: Record | None
     """The record of the job. None if nothing is stored."""
     counts: bool
-    """True if a number of a table uses the run."""
+    """True if a number in a table is computed from the run."""
     words: list[str]
-    """The words of the command that trains the run again, without label and seed."""
+    """The words of the command that trains the run again. The label and the seed are not among them."""
     change: str
-    """The differences of the task setting from the baseline setting of the task, as :func:`setting_changes` has."""
+    """The difference between the task setting of the job and the baseline setting of its task, as text
+    (:func:`setting_changes`)."""
 
     @property
     def status(self) -> str:
@@ -96,8 +97,8 @@ def data_column(values: Sequence[Any]) -> DataColumn:
 def json_value(value: Any) -> Any:
     """``value`` for JSON, with mappings, lists and dataclasses converted recursively.
 
-    Floats are rounded to six significant digits. Floats that are infinite or NaN, and integers above 2^53 in size,
-    become text.
+    Floats are rounded to six significant digits. Floats that are infinite or NaN, and integers with an absolute value
+    above 2^53, become text.
     """
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else str(value)
@@ -113,8 +114,8 @@ def json_value(value: Any) -> Any:
 def setting_changes(jobs: Sequence[Job]) -> dict[str, str]:
     """The differences of each job's task setting from the baseline setting of its task, as text, by job id.
 
-    An example is ``seq_len 256``. A job at the baseline has the text ``baseline``. The text is empty if all jobs of the
-    task have one setting.
+    An example is ``seq_len 256``. The text is ``baseline`` for a job with the baseline setting. It is empty if all jobs
+    of the task have the same setting.
     """
     keys = [(job.task, str(job.setting)) for job in jobs]
     settings = dict(zip(keys, jobs))
@@ -132,9 +133,9 @@ def _changes(job: Job) -> str:
 def thin_curve(file: Path) -> dict[str, list[float | None]]:
     """At most :data:`MOST_POINTS` evenly spaced points of a ``curve.csv``, with the first and the last.
 
-    The result has lists by the name of the column: the step, the training loss, and, if the file has columns of
-    :data:`_EVALUATIONS`, the first of these. Values that are not finite are None. Empty if the file cannot be read, or
-    has no row with all these values.
+    The result has one list per column: ``step``, ``train_loss``, and the first of :data:`_EVALUATIONS` that the file
+    has, if any. Rows that lack one of these values are skipped. Values that are not finite are None. Empty if the file
+    cannot be read, or has no row with all these values.
     """
     try:
         heading, *rows = csv.reader(io.StringIO(read_file(file).decode(), newline=""))

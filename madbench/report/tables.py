@@ -32,19 +32,19 @@ from madbench.suites.code_marks import SIGN
 
 @dataclass(frozen=True)
 class PageCell:
-    """A cell of a table on a page: its text, and a sort key, a link and a mark if it has them."""
+    """A cell of a table on a page: its text and, if it has them, a sort key, a link and a mark."""
 
     text: str
     value: float | None = None
     """The sort key. None and NaN come last."""
     link: str = ""
-    """The address of a part of the same page, without ``#`` (:func:`page_link`). Empty if the cell is no link."""
+    """The part of the same page that a click on the cell opens (:func:`page_link`). Empty if the cell is no link."""
     mark: str = ""
     """``best``, ``within_noise`` (not significantly worse than the best), or empty."""
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The text of the cell in two parts: the number, and the rest, such as an interval. The rest may be empty."""
+        """The text of the cell in two parts: the number, and what follows, such as an interval, if any."""
         starts = [self.text.index(start) for start in (" ±", " (", " n=", " [") if start in self.text]
         end = min(starts, default=len(self.text))
         return self.text[:end], self.text[end:]
@@ -55,12 +55,12 @@ class PageCell:
 
 
 class RowGroup(NamedTuple):
-    """Rows that stay together when the table is sorted. The first row has the sort keys."""
+    """Rows that stay together when the table is sorted. The cells of the first row have the sort keys."""
 
     rows: list[list[PageCell]]
     """The rows. The first cell of a row is its heading."""
     label: str = ""
-    """The label for the filter. Empty if the group has no label."""
+    """The label by which a reader can filter the table. Empty if the rows belong to no label."""
 
 
 class Heading(NamedTuple):
@@ -78,16 +78,16 @@ class PageTable(NamedTuple):
     caption: str
     """A short title."""
     note: str
-    """Sentences on how to read the table, and its protocol."""
+    """Sentences that explain how to read the table and under which protocol it was made."""
     headings: list[Heading]
     groups: list[RowGroup]
 
 
 def page_link(kind: Literal["runs", "effect"], name: str, column: str = "") -> str:
-    """The address, without ``#``, of a view of the page.
+    """The address of a view of the page, without ``#``: a list of runs, or the labels of an effect.
 
-    ``runs`` lists the runs of the label ``name``, only those of ``column`` if it is given. ``effect`` lists the labels
-    of the effect ``name`` in ``column``.
+    For the kind ``runs``, ``name`` is a label, and the view lists its runs in ``column``, or all if ``column`` is
+    empty. For the kind ``effect``, ``name`` is an effect, and the view lists its labels in ``column``.
     """
     return f"{kind}/{quote(name, safe='')}/{quote(column, safe='')}"
 
@@ -201,12 +201,12 @@ def cost_page_table(suite: Suite, table: Listing) -> PageTable:
 def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     """The page's table of budgets, with one row per label and size of mixer.
 
-    Input lengths with equal mixers share a row. ``runs`` has pairs of a job and its record. The record is None if
-    nothing is stored.
+    Jobs with different input lengths share a row if their mixers are equal. ``runs`` has pairs of a job and its record.
+    The record is None if nothing is stored.
 
     The mixers of a job cannot be computed if the code of its label must not be run or fails, or if its suite states no
-    width and length. Then the parameters are read from the record, without ranks. The job is left out if the record
-    lacks the parameters, or if its budget does not count parameters.
+    width and length. Then the number of parameters is read from the record, and the ranks are empty. The job is left
+    out if the record lacks the number, or if its budget does not count parameters.
     """
     lengths: dict[tuple[str, int, str, int, int, int], list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():
@@ -241,7 +241,7 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
 
 
 def _mixers(job: Job) -> list[Allocation]:
-    """The allocations of the different mixers of a job's model.
+    """The allocations of the mixers in a job's model, without repeats.
 
     Empty if the code of the label fails or must not be run, or if the suite's jobs have no width or length.
     """
@@ -265,9 +265,9 @@ class PageClaim(NamedTuple):
 
     claim: Claim
     id: str
-    """The name of the claim. The name of its paper is put before it if an earlier claim has the same name."""
+    """The name of the claim. If an earlier claim has this name, ``PAPER-`` is put before it."""
     group: str
-    """The heading of a group of claims, if the claim is the first of its group. Otherwise empty."""
+    """The headings above the claim in the table, joined by commas. Empty if it follows a claim of its group."""
     findings: list[tuple[Finding, list[str]]]
     """One finding per column, with the texts of its cells: title, published, ours, n, verdict, why."""
 

@@ -185,7 +185,8 @@ class ClaimsFile:
     """The columns of every claim without ``quantities``. Default: the main columns of the suites that are trained by
     default."""
     not_isolated: str = ""
-    """A sentence on a claim of the paper that cannot be tested, because no two labels differ only in its subject."""
+    """A sentence on a claim of the paper that cannot be tested, because no two labels differ only in what the claim is
+    about."""
     retells: str = ""
     """The name of another paper whose claims this file restates. Its claims are judged only if the paper of this file
     is requested by name."""

@@ -81,8 +81,8 @@ def font_of_reader() -> Iterator[None]:
 def every_character_drawn() -> Iterator[None]:
     """A context that raises ``ConfigError`` if a display name is drawn and no font has one of its characters.
 
-    Display names are given by the user, or by files of sets of labels. In other text, which may come from another
-    person, such a character is drawn as a box.
+    Display names are given by the user, or by files of sets of labels, so they can be changed. Other text may come from
+    another person's runs. In it, such a character is drawn as a box.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from", category=UserWarning)

@@ -108,7 +108,7 @@ class Layout:
         """The height in inches that a panel can have on a page with ``lines`` lines of panels.
 
         ``entries`` is the number of entries of the legend, which takes space below the panels. The height is infinite
-        if the figure is not for a single column of a paper.
+        unless the figure is for a single column of a paper, because other figures grow with their panels.
         """
         if not self.is_small:
             return math.inf
@@ -209,7 +209,7 @@ class Panels:
         ]
 
     def groups(self, counts: Sequence[int]) -> list[list[Axes]]:
-        """The panels in order, divided into groups. ``counts`` has the number of panels in each group.
+        """All panels in order, divided into successive groups. ``counts`` has the number of panels in each group.
 
         A group may begin and end within a line of panels.
         """

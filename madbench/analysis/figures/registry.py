@@ -183,7 +183,7 @@ def _all_but_setting_and_seed(job: Job) -> tuple[Any, ...]:
 def _about(results: Results, suite: Suite) -> str:
     """Sentences for the notes on the runs of a suite.
 
-    They give the meaning of the numbers, the protocol, and the runs that used other code than the present code.
+    They give the meaning of the numbers, the protocol, and the runs that used other code than the installed code.
     """
     meaning = scoring_of(suite).meaning(results.protocol(suite))
     return " ".join([f"{meaning[:1].upper()}{meaning[1:]}.", *_shared(results, suite)])
@@ -192,7 +192,7 @@ def _about(results: Results, suite: Suite) -> str:
 def _shared(results: Results, suite: Suite | None = None) -> list[str]:
     """Sentences on the runs of one suite, by default of all suites.
 
-    They give the protocol, and the runs that used other code than the present code.
+    They give the protocol, and the runs that used other code than the installed code.
     """
     of_suites = results.suites_with_result if suite is None else [suite]
     return [

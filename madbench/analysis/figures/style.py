@@ -29,10 +29,11 @@ COLORS = {
     "R": "#a71b4f #75390b #d9682d #b9310c #d98c18 #a86144 #de4465 #e4a994".split(),
     "G": "#0c9473 #55a0a3 #287d82 #74aa6e #66c7bb #1e5e42 #93c558 #5b6405".split(),
 }
-"""The colors of S/R/G labels: eight per base (S, R or G), for the combinations of the features p, c and g.
+"""The colors of S/R/G labels: eight per base (S, R or G), for the combinations of the letters p, c and g.
 
-The order is none, p, c, pc, g, pg, cg, pcg. The colors of a base have similar hues. Two colors with the same dashes
-differ most, also for color-blind readers. All colors are visible on a white and on a dark page.
+The letters stand for RoPE, convolution and gates. The order is none, p, c, pc, g, pg, cg, pcg. The colors of a base
+have similar hues. Two colors with the same dashes differ most, also for color-blind readers. All colors are visible on
+a white and on a dark page.
 """
 PALETTE = [
     COLORS[base][i] for i, base in ((0, "S"), (2, "R"), (0, "G"), (4, "R"), (2, "S"), (4, "G"), (6, "R"), (4, "S"))

@@ -78,8 +78,8 @@ class Scale:
     resolution: float = 1e-6
     """The step between possible values."""
     is_counted: bool = False
-    """True if values count the steps until an event, such as a loss. Then ``chance`` is the last step of a run without
-    it."""
+    """True if values count the steps until an event, for example until a loss is reached. Then ``chance`` is the last
+    step of a run without the event."""
     heuristic: float = math.nan
     """The value of the best answer that ignores the context."""
 
