@@ -29,8 +29,13 @@ _NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
 class DisplayNames:
     """The names under which canonical labels are printed.
 
-    The display name of a label is the first of these that exists: the name that the user asked for; the name in the
-    file of a set of labels; the label as the user typed it; the label with its family's preset; the label itself.
+    The display name of a label is the first of these that exists:
+
+    - the name that the user asked for;
+    - the name in the file of a set of labels;
+    - the label as the user typed it;
+    - the label with its family's preset;
+    - the label itself.
     """
 
     by_user: Mapping[str, str] = field(default_factory=dict)

@@ -10,9 +10,9 @@ and P' the same for s < t. The matrix of all scores is
     S = P(qbar, kbar) - P(qbar, w) B E,     where (I + P'(r, w) B) E = P'(r, kbar)
       = P(qbar, kbar) - R B P'(r, kbar),    where R (I + B P'(r, w)) = P(qbar, w)
 
-If w has the direction of the keys, kbar = |kbar| w, then S is simply R diag(|kbar|). A mirror has r = w. If r reads the
-state before its decay, A_t = diag(lambda_t) - beta_t w_t r_t^T, and P' has c_(t-1) in place of c_t. An exponent is
-masked before exp is applied. Only differences of c are used, which are at most zero for gates below one.
+If w has the direction of the keys, kbar = |kbar| w, then S is simply R diag(|kbar|). In ``cd:`` labels, r = w. If r
+reads the state before its decay, A_t = diag(lambda_t) - beta_t w_t r_t^T, and P' has c_(t-1) in place of c_t. An
+exponent is masked before exp is applied. Only differences of c are used, which are at most zero for gates below one.
 """
 
 from __future__ import annotations

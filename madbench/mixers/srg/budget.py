@@ -81,7 +81,8 @@ TERMS = {
     "mix2": Term("H r (d + 1)", "W_S2 and its bias", lambda a: a.size.n_head * a.r * (a.d + 1)),
     "mix2_tables": Term("H L (2 r + 1)", "A2, B2, p2", lambda a: a.size.n_head * a.slots * (2 * a.r + 1), True),
 }
-"""All terms of the parameter count. Every label has ``qk`` and ``vo``; the grammar lists the terms of each letter."""
+"""All terms of the parameter count, by name. Every label has ``qk`` and ``vo``. The grammar lists the terms of each
+letter."""
 SHARED_FORMULAS = {"qk": "d (r_qk + r_k)", "vo": "d (r_v + r_vo)", "adapters": "r_a (2 d + r_v + r_vo)"}
 """Formulas that replace those of ``TERMS`` if heads share keys or values, by name of the term.
 
@@ -226,9 +227,9 @@ class SrgAllocation:
 
     @property
     def r_v(self) -> int | Fraction:
-        """The width of all heads of values together: ``r_vo * value_heads / n_head``.
+        """The width of all value heads together: ``r_vo * value_heads / n_head``.
 
-        The result is a fraction if the division leaves a remainder; no mixer can have such ranks.
+        The result is a fraction if the division leaves a remainder. No mixer can have such ranks.
         """
         return _share(self.r_vo, self.value_heads, self.size.n_head)
 

@@ -49,7 +49,7 @@ class Storage:
     v: Tensor
     """The values (B, H, C, V). If heads share values, there is one head per group of heads instead of H."""
     used: int
-    """Number of used rows; the rows after them are free."""
+    """Number of rows in use. The rows after them are free."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,12 @@ def _with_angles(cache: Cache, mixer: DynamicMLP) -> Cache:
 def _with_weights(cache: Cache, mixer: DynamicMLP) -> Cache:
     """Return the cache with current prepared weights for steps, or with None if steps read the mixer's own weights.
 
-    Steps read the mixer's own weights in three cases: if gradients are enabled, since prepared weights get no
-    gradients; in float16, in which scores may be too small (:func:`madbench.mixers.srg.block_attention.attend`); and if
-    the label or its linear maps do not allow prepared weights.
+    Steps read the mixer's own weights in three cases:
+
+    - gradients are enabled, and prepared weights would get no gradients;
+    - the mixer computes in float16, in which scores may be too small
+      (:func:`madbench.mixers.srg.block_attention.attend`);
+    - the label or its linear maps do not allow prepared weights.
     """
     if torch.is_grad_enabled() or not mixer.has_short_steps or _is_float16(mixer):
         return replace(cache, weights=None) if cache.weights else cache

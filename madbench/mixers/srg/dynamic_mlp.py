@@ -196,8 +196,8 @@ class DynamicMLP(nn.Module):
         """Initialize all parameters again. With the same seed the values equal those of a new mixer.
 
         Weights are drawn from N(0, 0.02^2), in the order of the parameters. Gains of norms start at one. Biases start
-        at zero, and so do the parameters that a module names in ``starts_at_zero``: the diagonals p of R(1) and R(2),
-        and the second factors of adapters.
+        at zero, and so do the parameters that a module names in ``starts_at_zero``: the diagonals p of the mixing
+        matrices R(1) and R(2), and the second factors of adapters.
         """
         redraw_parts(self)
         self._draw()

@@ -76,7 +76,8 @@ class Settings:
 
 _LEVELS_OF = {"q": ("v", "q"), "1": ("1", "1o"), "2": ("2", "2o")}
 LEVELS = ("", *dict.fromkeys(level for row in LETTERS for level in _LEVELS_OF.get(row.letter, (row.letter,))))
-"""All levels that factors of labels can have, as in :meth:`SrgFamily.levels`; an empty text for an absent letter.
+"""All levels that factors of labels can have, as in :meth:`SrgFamily.levels`. The empty text stands for an absent
+letter.
 
 Their order decides the sign of a contrast, which is the gain of the later of two levels over the earlier one.
 """
@@ -182,8 +183,9 @@ class SrgFamily(Family[SrgLabel, SrgAllocation]):
     def traits(self, label: SrgLabel) -> Traits:
         """The traits of the label.
 
-        The diagonals p of R(1) and R(2) get no weight decay. The second factors of the low-rank adapters (``v_up`` and
-        ``o_up``) start at zero in every fidelity. Other linear maps are initialized anew in the fidelity ``published``.
+        The diagonals p of the mixing matrices R(1) and R(2) get no weight decay. The second factors of the low-rank
+        adapters (``v_up`` and ``o_up``) start at zero in every fidelity. Other linear maps are initialized anew in the
+        fidelity ``published``.
         """
         diagonals = [f"{mixing}.p" for mixing, is_there in (("mix1", label.mix1), ("mix2", label.mix2)) if is_there]
         reads = {

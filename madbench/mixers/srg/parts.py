@@ -43,8 +43,8 @@ class Projected:
     """Projections of B sequences for attention. ``k`` and ``v`` have one row per key, other tensors one per query.
 
     There are T queries and S keys, and H heads with H_q sets of scores: 2 H for the bases G and D, otherwise H. K and V
-    are the widths of one head, and R is the rank of R(1) and R(2). Shared keys and values have fewer heads until
-    :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.for_each_head` repeats them.
+    are the widths of one head, and R is the rank of the mixing matrices R(1) and R(2). Shared keys and values have
+    fewer heads until :meth:`madbench.mixers.srg.dynamic_mlp.DynamicMLP.for_each_head` repeats them.
     """
 
     q: Tensor

@@ -145,7 +145,8 @@ class _Slots:
     """The slots of one row of scores: slots of registers, and slots of tokens in the order of the layout."""
 
     count: int
-    """Number of slots, including those that the row does not see. R(1) and R(2) are (count, count)."""
+    """Number of slots, including those that the row does not see. The mixing matrices R(1) and R(2) are (count,
+    count)."""
     visible: list[int]
     """Indices of the slots that the row sees, registers included."""
     tokens: list[int]
@@ -253,7 +254,7 @@ class _Row:
         return softmax(hidden[head], self.w["sink"][head] if self.label.sink else None)
 
     def _mixing(self, name: str, head: int) -> Tensor:
-        """The matrix R(1) or R(2) of one head, cut to the rows and columns of visible slots.
+        """The mixing matrix R(1) or R(2) of one head, cut to the rows and columns of visible slots.
 
         ``name`` is ``mix1`` for R(1), and ``mix2`` for R(2).
         """

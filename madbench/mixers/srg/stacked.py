@@ -70,8 +70,8 @@ def _heads_of_rows(x: Tensor, n_head: int) -> Tensor:
 
 
 def _heads_of_tables(table: Tensor, n_head: int) -> Tensor:
-    """Merge the tables of N models into the heads, (N, i H, ...) -> (i N H, ...). H is ``n_head``.
+    """Merge the mixing tables of N models into the heads, (N, i H, ...) -> (i N H, ...). H is ``n_head``.
 
-    i is 2 for tables of R(1) of base G, otherwise 1. The heads are in the order of :func:`_heads_of_rows`.
+    i is 2 for tables of base G that mix scores, otherwise 1. The heads are in the order of :func:`_heads_of_rows`.
     """
     return torch.unflatten(table, 1, (-1, n_head)).movedim(0, 1).flatten(0, 2)

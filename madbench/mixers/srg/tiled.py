@@ -100,7 +100,7 @@ def _plain(
 ) -> Tensor:  # fmt: skip
     """Compute the attention of :func:`attend` with torch operators, from which autograd takes higher derivatives.
 
-    ``tables`` are A, B and the gain 1 + p of R(1), and then those of R(2). A and B are transposed.
+    ``tables`` are A, B and the gain 1 + p of the mixing matrix R(1), and then those of R(2). A and B are transposed.
     """
     length = q.shape[2]
 

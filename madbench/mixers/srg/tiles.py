@@ -176,7 +176,7 @@ class Tile:
         self.inner1: Any  # the results of :meth:`Sheet.mix`, or twice None
         self.inner2: Any
         self.inner1 = self.inner2 = (None, None)
-        """The results of :meth:`Sheet.mix` for R(1) and for R(2), which the backward pass reads."""
+        """The results of :meth:`Sheet.mix` for the mixing matrices R(1) and R(2), which the backward pass reads."""
 
     @staticmethod
     def heads(base: str, heads: int, backward: bool) -> list[int]:

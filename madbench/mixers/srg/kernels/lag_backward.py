@@ -48,8 +48,8 @@ def mixed_gradients_kernel(
 ):  # fmt: skip
     """Write delta to DELTA: the dot product of each row of OUT with its gradient in DO.
 
-    If MIX2 is true, also write the gradients of u, the sums of activations times B2, and of s2, the strengths of R(2),
-    to DU and DS2. One program computes P rows of one head.
+    If MIX2 is true, also write two gradients: that of u, the sums of activations times the table B2, to DU, and that of
+    s2, the strengths of the mixing matrix R(2), to DS2. One program computes P rows of one head.
     """
     start, bh = (tl.num_programs(0) - 1 - tl.program_id(0)) * P, tl.program_id(1).to(tl.int64)
     head = bh % H
@@ -204,8 +204,8 @@ def cyclic_tile(
 ):  # fmt: skip
     """Compute the tile of the P rows from ``start`` and the P keys from ``start_i``, with columns ordered by lag.
 
-    Return q, hidden scores h and 1 + p1, each a tuple with one entry per branch; then the lags, a mask of the lags that
-    have a key, the norm, and the two results of ``activation``.
+    Return eight values. q, the hidden scores h and 1 + p1 are tuples with one entry per branch (a set of query heads).
+    They are followed by the lags, a mask of the lags that have a key, the norm, and the two results of ``activation``.
     """
     m, gap = tl.arange(0, P), start - start_i
     t = start + m

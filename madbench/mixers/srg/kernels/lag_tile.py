@@ -44,7 +44,7 @@ def by_lag(newer, older):
 def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr):
     """Return the hidden scores of a tile of scores z, whose columns are lags: (1 + p1) z + gamma B1^T.
 
-    gamma is c * s1 per row (:func:`read_gamma`). If MIX is false, there is no R(1), and z is returned.
+    gamma is c * s1 per row (:func:`read_gamma`). If MIX is false, scores are not mixed, and z is returned.
     """
     if MIX:
         r = tl.arange(0, RP)
@@ -55,10 +55,10 @@ def hidden(z, gamma, B1, P1, lag, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.
 
 @triton.jit
 def read_gamma(C, S1, t, T, MIX: tl.constexpr, R: tl.constexpr, RP: tl.constexpr):
-    """Return the elementwise products c * s1 (P, RP) of the rows t for R(1), or 0 if MIX is false.
+    """Return the elementwise products c * s1 (P, RP) of the rows t, or 0 if MIX is false.
 
-    C has the sums c of all rows, and S1 their strengths s1. For R(2), U and S2 are passed as C and S1, and the result
-    is u * s2.
+    C has c, the sums of scores times A1, for all rows, and S1 has s1, the strengths of the mixing matrix R(1). For
+    R(2), U and S2 are passed as C and S1, and the result is u * s2, where u are the sums of activations times B2.
     """
     gamma = 0.0
     if MIX:

@@ -21,7 +21,7 @@ FLOOR = tl.constexpr(EPS)
 HAS_LIBDEVICE = tl.constexpr(isinstance(tl.zeros, triton.JITFunction))  # the interpreter has no libdevice
 
 Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Type of the float32 tensors of R(1) or R(2) of rank R for T tokens.
+"""Type of the float32 tensors of a mixing matrix, R(1) or R(2), of rank R for T tokens.
 
 In this order: the strengths s (B, heads, T, R), the tables A and B, each (heads, T, R), and the diagonal p (heads, T).
 """

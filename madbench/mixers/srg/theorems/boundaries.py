@@ -53,9 +53,9 @@ def freeze_gates(mixer: DynamicMLP) -> None:
 def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
     """The normals B(X) (H_q, free, S) of all slots: the map from free channels of the last token to its hidden scores.
 
-    ``free`` is the number of channels that keys are made to ignore (:func:`free_channels`), and S the number of slots.
-    All other channels, and the other tokens of x (T, D), are constant. The map is linear only if gates do not depend on
-    the token (:func:`freeze_gates`).
+    Free channels are those that keys ignore (:func:`free_channels`), ``free`` is their number, and S is the number of
+    slots. All other channels, and the other tokens of x (T, D), are constant. The map is linear only if gates do not
+    depend on the token (:func:`freeze_gates`).
     """
     free = free_channels(mixer)
     moved = x.repeat(free + 1, 1, 1)
@@ -65,9 +65,9 @@ def normals(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
-    """The matrix B0(X) (H_q, free, S): the result of :func:`normals` if R(1) is the identity.
+    """The matrix B0(X) (H_q, free, S): the result of :func:`normals` if scores are not mixed, R(1) = I.
 
-    The tables of R(1) are set to zero for this, and restored afterward.
+    The tables of the mixing matrix R(1) are set to zero for this, and restored afterward.
     """
     assert mixer.mix1 is not None
     tables = (mixer.mix1.A, mixer.mix1.B, mixer.mix1.p)
@@ -81,7 +81,7 @@ def _unmixed(mixer: DynamicMLP, x: Tensor) -> Tensor:
 
 
 def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
-    """The largest sine of an angle between a normal for a diagonal R(1) and the normal of the same slot for R(1) = I.
+    """The largest sine of an angle between a slot's normal for a diagonal mixing matrix R(1) and that for R(1) = I.
 
     The normal of a slot is the gradient of its hidden score with respect to the token.
     """
@@ -93,7 +93,7 @@ def diagonal_mixing(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def mixed_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """The relative difference between the normals for a constant R(1) and the product B0(X) R(1) (eq. 42).
+    """The relative difference between the normals for a constant mixing matrix R(1) and B0(X) R(1) (eq. 42).
 
     B0(X) is the matrix of normals for R(1) = I. A normal is the gradient of a slot's hidden score.
     """
@@ -107,7 +107,7 @@ def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
     """The largest sine of the angle between a normal of the mixer and the nearest normal for R(1) = I.
 
     A normal is the gradient of a slot's hidden score with respect to the token. The result is positive if the mixer's
-    own R(1) gives normals of new directions.
+    own mixing matrix R(1) gives normals of new directions.
     """
     freeze_gates(mixer)
     base = _unmixed(mixer, x[0])
@@ -115,7 +115,7 @@ def rotated_normals(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def swapped_normals(mixer: DynamicMLP, x: Tensor) -> float:
-    """Check that the R(1) that swaps two slots swaps their normals, and leaves the other normals as they are.
+    """Check that a mixing matrix R(1) that swaps two slots swaps their normals, and keeps the other normals.
 
     A normal is the gradient of a slot's hidden score with respect to the token. Return the larger of two numbers: the
     relative difference between the normals of the two slots and the expected ones, and the largest sine of the angle
@@ -159,7 +159,7 @@ def differential(mixer: DynamicMLP, x: Tensor) -> float:
     """The relative difference between the slope of the hidden scores and the sum of the three terms of eq. 43.
 
     The slope is taken along a change of the last token. In each term, only one of three things changes with the token:
-    the query side x itself, the QK matrix L(1), or R(1). The context is constant.
+    the query side x itself, the QK matrix L(1), or the mixing matrix R(1). The context is constant.
     """
     x, change = x[0], _change(mixer, x)
     token = x[-1]
@@ -181,8 +181,8 @@ def differential(mixer: DynamicMLP, x: Tensor) -> float:
 def deformation(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare the slope of the hidden scores with their slope if the gates do not depend on the token.
 
-    A slope is taken along a change of the last token. For the second slope, the QK matrix L(1) and R(1) keep the values
-    that they have at this token. Return the relative difference.
+    A slope is taken along a change of the last token. For the second slope, the QK matrix L(1) and the mixing matrix
+    R(1) keep the values that they have at this token. Return the relative difference.
     """
     x, change = x[0], _change(mixer, x)
     slope = _slope(mixer, x, change)

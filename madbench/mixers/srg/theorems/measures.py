@@ -187,7 +187,8 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
 
     The boundary of a slot is the set of values of the last token at which the slot's hidden score is zero. Three points
     of the boundary are found, on three parallel lines. The bend is their deviation from a straight line. If
-    ``is_static`` is true, L(1) = W_q M(1) W_k^T and R(1) are made independent of the token first.
+    ``is_static`` is true, the QK matrix L(1) = W_q M(1) W_k^T and the mixing matrix R(1) are made independent of the
+    token first.
     """
     free = x.shape[-1] // 2
     mixer.k.weight[:, :free] = 0  # the token moves but its key does not, so that X stays constant

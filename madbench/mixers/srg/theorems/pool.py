@@ -33,8 +33,8 @@ DRAWN = 64  # number of random atoms, measures or gates
 class Pool:
     """The pool of one head for the last row of a sequence with S slots, and the matrices that define the pool.
 
-    The pool has one atom (u_j, v_j) per slot: rows of U = R(1)^T X and V = R(2)^T X. L(1) and L(2) are the matrices of
-    the QK side and of the VO side.
+    The pool has one atom (u_j, v_j) per slot: rows of U = R(1)^T X and V = R(2)^T X, where X is the context and R(1)
+    and R(2) are the mixing matrices. L(1) and L(2) are the matrices of the QK side and of the VO side.
     """
 
     token: Tensor
@@ -76,9 +76,11 @@ class Reach:
     """
 
     u: float
-    """Bound of |u|: C_R1 B_X, the largest spectral norm of R(1) times the largest norm of a context X."""
+    """Bound of |u|: C_R1 B_X, the largest spectral norm of the mixing matrix R(1) times the largest norm of a context
+    X."""
     v: float
-    """Bound of |v|: C_R2 B_X, the largest spectral norm of R(2) times the largest norm of a context X."""
+    """Bound of |v|: C_R2 B_X, the largest spectral norm of the mixing matrix R(2) times the largest norm of a context
+    X."""
     token: float
     """Largest norm of a token, B_x."""
     address: float

@@ -111,9 +111,9 @@ def _collect(mix: SequenceMixing, slots: list[int], into: int, weights: Tensor, 
 def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare the last rows of the mixer on :func:`noisy_tokens` with their expected values, for weights set by hand.
 
-    R(1) lets the last token see two slots: the sum of the signal tokens, and the average of the m noise tokens. Over
-    all patterns of noise signs, the score of the noise slot must also have the variance 1 / m, and be positive in half
-    of the patterns. The result is the largest of the three errors.
+    The mixing matrix R(1) gives the last token two slots: the sum of the signal tokens, and the average of the m noise
+    tokens. Over all patterns of noise signs, the score of the noise slot must also have the variance 1 / m, and be
+    positive in half of the patterns. The result is the largest of the three errors.
     """
     tokens = noisy_tokens(x)
     _recall(mixer)
@@ -129,9 +129,10 @@ def noise_average(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
-    """Set R(1) for :func:`noisy_tokens`: one slot is the sum of the signal tokens, one the average of the noise tokens.
+    """Set the mixing matrix R(1) for :func:`noisy_tokens`, so that the last token sees two slots only.
 
-    The other slots of these tokens become zero.
+    One slot is the sum of the signal tokens, and one is the average of the noise tokens. The other slots of these
+    tokens become zero.
     """
     assert mixer.mix1 is not None
     slots = _slots(mixer, tokens)
@@ -143,7 +144,7 @@ def _concentrate(mixer: DynamicMLP, tokens: int) -> None:
 def signal_margin(mixer: DynamicMLP, x: Tensor) -> float:
     """The smallest increase of the weight of signal tokens in the last row if R(1) is set, over all patterns of noise.
 
-    The weight is the sum of normalized activations. R(1) is first the identity, and then set as in
+    The weight is the sum of normalized activations. The mixing matrix R(1) is first the identity, and then set as in
     :func:`noise_average`.
     """
     tokens = noisy_tokens(x)
@@ -190,8 +191,8 @@ def _reads(mixer: DynamicMLP, half: float, scores: Tensor) -> None:
 def context_summaries(mixer: DynamicMLP, x: Tensor) -> float:
     """Compare output rows with summaries C^T X of a context X, for a random C.
 
-    R(2) is set so that it makes one slot per summary, and each row selects one of these slots. Return the relative
-    difference.
+    The mixing matrix R(2) is set so that it makes one slot per summary, and each row selects one of these slots. Return
+    the relative difference.
     """
     assert mixer.mix2 is not None
     asked = min(SUMMARIES, mixer.mix2.A.shape[-1])

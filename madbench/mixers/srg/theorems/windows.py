@@ -23,9 +23,9 @@ def _mixings(mixer: DynamicMLP) -> Iterator[SequenceMixing]:
 
 
 def _extend_by_zero(mixer: DynamicMLP) -> int:
-    """Extend R(1) and R(2) of a window by zero: set p = -1 and A = B = 0 for the slots behind it (Lemma C.6).
+    """Extend the mixing matrices R(1) and R(2) of a window by zero to the slots behind it (Lemma C.6).
 
-    Return the number of slots of the window, registers included.
+    For these slots, p is set to -1, and A and B to 0. Return the number of slots of the window, registers included.
     """
     first = WINDOW + mixer.register_slots
     for mix in _mixings(mixer):
