@@ -47,7 +47,7 @@ def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tup
 
 @dataclass
 class _Row:
-    """An input of the model, and the requests that it answers: those whose targets its last positions predict.
+    """An input of the model, and the requests whose targets the last positions of this input predict.
 
     Each request in ``asked`` is given by its index and its targets.
     """

@@ -100,9 +100,9 @@ def imitate_reference(model: MadModel | Autoencoder) -> None:
     """Give a new model the initial weights, norms and sinusoids of the fidelity ``published``.
 
     Linear maps of the token model and its mixers start with torch's default, uniform within 1 / sqrt(inputs). Linear
-    maps of the autoencoder stay at N(0, 0.02^2). Initial values that a mixer's operator prescribes are kept: those of
-    the linear maps that its family names (:class:`madbench.labels.traits.Traits`), and those of every parameter outside
-    linear maps. The norms add 1e-5 to the mean square in place of 1e-6.
+    maps of the autoencoder stay at N(0, 0.02^2). Initial values that a mixer's operator prescribes are kept. These are
+    the values of the linear maps that the mixer's family names (:class:`madbench.labels.traits.Traits`), and the values
+    of every parameter outside linear maps. The norms add 1e-5 to the mean square in place of 1e-6.
     """
     own = tuple(f"{name}.{kept}" for name, _, traits in mixers_in(model) for kept in traits.keeps_init)
     for name, module in model.named_modules():

@@ -49,7 +49,7 @@ class BlocksConfig:
 
     @property
     def inner_width(self) -> int:
-        """The inner width of the MLPs: ``mlp_width``, or the width that 0 stands for."""
+        """The inner width of the MLPs: ``mlp_width``, or the default width if that is 0."""
         return swiglu_width(self.d_model, self.mlp_width)
 
     @property

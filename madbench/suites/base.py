@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class JobSize:
     """The size of a job: parameters, steps, tokens and FLOPs, for a run that does not stop early.
 
-    The model is not built to compute it.
+    The size is computed without building the model.
     """
 
     parameters: int
@@ -88,7 +88,7 @@ class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
 
     @abc.abstractmethod
     def canonical(self, job: J) -> J:
-        """The canonical form of a job. Two jobs train the same model, up to the seed, if their forms have the same id.
+        """The canonical form of a job. Jobs whose forms have the same id train the same model, up to the seed.
 
         The form is for comparison only: it may have values that no mixer accepts, and its seed is 0. The job itself
         keeps all values of its profile, even those without effect, because they are part of its id. Most suites call

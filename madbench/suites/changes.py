@@ -36,10 +36,10 @@ def _setting_change(job: Job) -> list[str]:
 
 
 def _nearest_of_equal_settings(suite: Suite, job: Job, name: str) -> str:
-    """The name of the shipped profile nearest to a job, if it has the same settings of the job's task as ``name``.
+    """The name of the shipped profile nearest to a job, if it and the profile ``name`` agree on the job's task.
 
-    ``name`` is the name of another profile. It is the result if the settings differ, or if one of the two is not a
-    profile of token tasks.
+    Profiles agree on a task if they have equal settings of the task. If they differ, or if one of the two is not a
+    profile of token tasks, the result is ``name``.
     """
     nearest, _ = suite.nearest(job, most_changes=math.inf)
     profiles = [suite.shipped().get(profile_name) for profile_name in (name, nearest)]

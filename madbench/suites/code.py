@@ -142,9 +142,9 @@ def _printable(place: str) -> str:
 
 
 def listed_code(details: Mapping[str, Any], what: str) -> Any:
-    """The list of code files that a record has for a role: ``mixer``, ``mixer 2``, ..., ``task`` or ``suite``.
+    """The list of code files that the ``details`` of a record have for the role ``what``. None if there is none.
 
-    ``details`` are those of the record. None if the record has no list for the role.
+    Roles are ``mixer``, ``mixer 2``, ..., ``task`` and ``suite``.
     """
     outside = details.get("code")
     return outside.get(what) if isinstance(outside, dict) else None
@@ -171,7 +171,7 @@ def package_code(job: Job) -> dict[str, str]:
 
 
 def job_modules(job: Job) -> dict[str, Modules]:
-    """The :func:`package_modules` for the suite, task and label of a job."""
+    """The result of :func:`package_modules` for the suite, task and label of a job."""
     return package_modules(*_code_names(job))
 
 
@@ -194,10 +194,11 @@ def _package_code(suite: str, task: str, families: tuple[str, ...], own: tuple[s
 
 
 def package_modules(suite: str, task: str, families: Sequence[str], own: Sequence[str] = ()) -> dict[str, Modules]:
-    """The modules of madbench whose code trains a job, by part. The parts are ``PARTS``.
+    """A description of the modules of madbench whose code trains a job, for each part in ``PARTS``.
 
-    A value has the three arguments of :func:`madbench.identity.package.package_digest`: the modules from which imports
-    are followed, the subpackages in which they are followed, and a function that is true for modules to leave out.
+    A description has the three arguments of :func:`madbench.identity.package.package_digest`: the modules from which
+    imports are followed, the subpackages in which they are followed, and a function that is true for modules to leave
+    out.
     ``families`` are the names of the families of the label's mixers. ``own`` has the modules of the label's own
     operators (:func:`madbench.labels.own_modules`).
     """

@@ -103,7 +103,7 @@ class CodeMarks:
 
 
 def _fact(code: RunCode, rows: Sequence[str]) -> str:
-    """A statement, without a full stop, on the runs of ``rows`` and their ``code``, which is not ``same``."""
+    """A statement, without a full stop, on the code of the runs of ``rows``. The state of ``code`` is not ``same``."""
     names = list(dict.fromkeys(rows))
     and_more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     subject = f"{', '.join(map(row_display_name, names[:MOST_NAMED]))}{and_more}"

@@ -95,7 +95,7 @@ class ShownMetric:
     def text(self, metrics: Mapping[str, float], is_named: bool = False) -> str:
         """The value of the metric as text, with the name of the metric if ``is_named``.
 
-        ``metrics`` are those of a record. Empty if the metric is missing.
+        ``metrics`` are all metrics of a record. Empty if this metric is missing.
         """
         value = metrics.get(self.name)
         return "" if value is None else (self.named_form if is_named else self.form).format(value)

@@ -51,7 +51,7 @@ class StoredCorpus:
 
     @classmethod
     def from_job(cls, job: Job, details: Mapping[str, Any]) -> StoredCorpus:
-        """The corpus of a stored job. ``details`` are those of its record."""
+        """The corpus of a stored job. ``details`` are the details of the job's record."""
         return cls(job.setting["corpus"], job.setting["vocab_size"], details.get("corpus", {}))
 
     @property

@@ -25,8 +25,8 @@ Examples = tuple[Tensor, Tensor]
 class EpochTrial(Trial[E]):
     """A trial on examples in memory that are shuffled anew for every epoch. Each epoch adds one row to the curve.
 
-    The last epoch may be partial, and also adds a row. The model must have an attribute ``backbone`` with the mixers. A
-    subclass calls :meth:`take` in :meth:`open`.
+    The last epoch may be partial, and also adds a row. The model must have an attribute ``backbone`` with the mixers.
+    The method :meth:`open` of a subclass has to call :meth:`take`.
     """
 
     streams = ("init", "data", "order")

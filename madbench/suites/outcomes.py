@@ -1,4 +1,4 @@
-"""Outcomes of jobs: the jobs in the rows of a table with their records, and the notes of a table on them."""
+"""Outcomes of jobs: each is a job in a row of a table, with its record. Also sentences on outcomes for captions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class JobOutcome:
     record: Record | None
     """None if nothing is stored or the run failed."""
     untrained: UntrainedScores | None = None
-    """None if not stored; they are then computed."""
+    """The stored scores that need no training. If None, they are not stored and have to be computed."""
 
     @property
     def status(self) -> str:

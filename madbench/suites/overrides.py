@@ -148,9 +148,9 @@ def _why_unread(profile: Profile, override: Override, label: str) -> str:
 def _canonical_overrides(
     overrides: Sequence[Override], jobs: Iterable[J], canonical: Callable[[J], J]
 ) -> dict[Override, str]:
-    """The overrides with a number that is not canonical, each with the text of the canonical override.
+    """The overrides whose number is not canonical, each with the text of the canonical override of equal effect.
 
-    Both have the same effect. A number is canonical if the canonical form of a job has it. Only training settings and
+    A number is canonical if the canonical form of at least one job has it. Only training settings and
     ``TOKEN_COUNTS`` are considered. An override whose canonical value is 0 is left out, since 0 stands for a value that
     depends on other settings; both values are then accepted.
     """

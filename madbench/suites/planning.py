@@ -60,7 +60,7 @@ class StoredCode:
     def identity(self, task: str) -> str:
         """The identity of the label's code for a job on ``task``.
 
-        If no run of the task is stored, the identity is that of another task.
+        If no run of the task is stored, the identity for another task is returned.
         """
         return self.identities.get(task, next(iter(self.identities.values())))
 

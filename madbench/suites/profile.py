@@ -253,9 +253,9 @@ class Profile(abc.ABC, Generic[M]):
     def job_changes(self, job: Job[M]) -> list[Override]:
         """The overrides with which this profile trains only one job per label, task and seed.
 
-        This one job may still differ from ``job``. The overrides that are then needed in addition are the result of
-        :meth:`changes` of the profile that is loaded with the first overrides. Empty if the profile trains one job per
-        label, task and seed anyway.
+        The profile that is loaded with these overrides may still train another job than ``job``. The overrides that are
+        then missing are the result of its method :meth:`changes`. Empty if the profile trains one job per label, task
+        and seed anyway.
         """
         return []
 

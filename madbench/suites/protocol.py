@@ -92,8 +92,8 @@ class Protocol:
 def recognize_protocol(suite: Suite[Any, Any], stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
     """The protocol of stored jobs of one table, named after the nearest shipped profile.
 
-    ``stored`` has pairs of a job and the details of its record. The learning rates and weight decays are those of all
-    jobs. The other settings are those of the job with the most mixer settings that are not at their defaults.
+    ``stored`` has pairs of a job and the details of its record. The protocol has the learning rates and weight decays
+    of all jobs. Its other settings come from the job with the most mixer settings that are not at their defaults.
     """
     job, details = max(stored, key=lambda pair: len(changed_settings(pair[0])))
     name, changes = suite.nearest(job)
@@ -136,8 +136,8 @@ def by_protocol(suite: Suite[Any, Any], items: Iterable[T], job_of: Callable[[T]
     - Runs that differ only in learning rates and weight decays belong to one protocol, if their label was trained at
       all rates and decays of the protocol.
     - A protocol is left out if another protocol has all its runs and more.
-    - Of protocols with equal runs, only the one with the most changed settings is kept. Labels that use these settings
-      can then join it later.
+    - If several protocols have the same runs, only the protocol with the most changed settings is kept, so that later
+      runs of labels that use these settings belong to it too.
     """
     items = list(items)
     first: dict[str, Job] = {}
@@ -250,8 +250,8 @@ def rate_changes(jobs: Iterable[Job], profile: Profile) -> tuple[Override, ...]:
 def _follows(suite: Suite, job: Job, other: Job) -> bool:
     """True if ``job`` agrees with ``other`` in all settings that the jobs of a table share.
 
-    They may differ in mixer settings that the label of ``job`` does not use. Their labels, seeds and tasks are not
-    compared.
+    The two jobs may differ in mixer settings that the label of ``job`` does not use. Their labels, seeds and tasks are
+    not compared.
     """
     if suite.shared_settings(job) != suite.shared_settings(other):
         return False

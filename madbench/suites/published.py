@@ -86,9 +86,9 @@ class Published:
 
 
 def read_published(folder: Path) -> Published:
-    """The published numbers in the folder of a paper. They have no tables if there is no ``published.yaml``.
+    """The published numbers in the folder of a paper. Without ``published.yaml``, the result has no tables.
 
-    Raises ``ConfigError`` if this file or a CSV file is invalid.
+    Raises ``ConfigError`` if ``published.yaml`` or a CSV file is invalid.
     """
     path = folder / FILE
     if not path.is_file():

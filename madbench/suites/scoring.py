@@ -10,7 +10,7 @@ A frame of scores has one row per label, seed and column of a table. Its columns
 - ``chance``, ``ceiling``: the value of a guess, and the best possible value; NaN if there is no such value;
 - ``heuristic``: the value of the best answer that ignores the context; NaN if it is not known;
 - ``solved``: the value from which on the task counts as solved; NaN if there is no such value;
-- ``is_diverged``: True if every run of a setting diverged; ``value`` is then that of chance. In columns that count
+- ``is_diverged``: True if every run of a setting diverged; ``value`` then equals ``chance``. In columns that count
   steps to an event: True if a run did not reach the event; ``value`` is then the run's last step.
 """
 
@@ -67,14 +67,14 @@ _SUMS = {name: (name, "sum") for name in COUNTS}
 class Scoring:
     """The computation of a suite's scores from the records of its runs. Suites may subclass it.
 
-    By default a task has one metric, at the best of several rates, averaged over the settings of the task. Rates are
-    pairs of learning rate and weight decay.
+    By default, the score of a task is one metric, at the best of several rates, averaged over the settings of the task.
+    Rates are pairs of learning rate and weight decay.
 
-    Of runs that differ only in their rates, one counts. The first seed of a label chooses the rates with the best
-    ``selection`` for the other seeds, separately per task setting, and is not reported. If each seed chose for itself,
-    its score would be the best of several draws. That favors labels with a large spread, even if ``selection`` uses
-    data that are not reported. If a label has only one seed, the seed chooses for itself. In the published fidelity,
-    every seed does so.
+    Of several runs that differ only in their rates, one counts. The first seed of a label chooses the rates for the
+    other seeds, separately per task setting, and is not reported. It chooses the rates at which it has the best
+    ``selection``. If each seed chose for itself, its score would be the best of several draws. That favors labels with
+    a large spread, even if ``selection`` uses data that are not reported. If a label has only one seed, the seed
+    chooses for itself. In the published fidelity, every seed does so.
     """
 
     has_curves = False
@@ -313,9 +313,9 @@ class Scoring:
         return self.collect(outcomes)[["suite", "label", "column", "budget_ratio", "mixer_parameters"]]
 
     def timing_differences(self, outcomes: Sequence[JobOutcome]) -> list[str]:
-        """The names of details that differ between records, so that the training times cannot be compared.
+        """The names of details whose values differ between the records, so that training times cannot be compared.
 
-        Empty if they can be compared. By default always empty.
+        Empty if training times can be compared. By default always empty.
         """
         return []
 

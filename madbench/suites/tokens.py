@@ -139,7 +139,8 @@ class TokenProfile(Profile[ModelConfig]):
     def trainings(self, task: str, precision: Precision) -> list[TrainingConfig]:
         """The training settings with which the profile trains every setting of a task.
 
-        They differ in learning rate and weight decay, and are ordered by the first, then by the second.
+        There is one for each pair of a learning rate and a weight decay of the profile. Pairs with the same learning
+        rate are adjacent.
         """
         plan = self.tasks.get(task, TaskPlan())
         shared = {**self.training, **plan.training, "precision": precision}

@@ -223,7 +223,7 @@ def _try_to_load(task: str) -> TaskFile | ConfigError:
 
 
 def make_setting(task: str, mapping: Mapping[str, Any], where: str) -> TaskSetting:
-    """The setting of ``task`` that has the fields in ``mapping``, and those of the baseline for the rest.
+    """The setting of ``task`` with the values in ``mapping``, and with the baseline's values of all other fields.
 
     Raises ``ConfigError``, whose message begins with ``where``, for an unknown task or field, and for a value of the
     wrong type or outside the task's limits.

@@ -46,7 +46,7 @@ class CheckedExample:
     problems: list[str]
     """Rules of the task that the tokens break; empty for a valid example."""
     num_unknowable: int = 0
-    """Evaluated targets that do not follow from the sequence."""
+    """Number of evaluated targets that do not follow from the sequence."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ def heuristic_accuracy(setting: TaskSetting, questions: int = QUESTIONS) -> floa
     The rule answers with the id that was seen most often in the inputs up to the question. For an autoencoder, it is
     the id that was seen most often in the whole input. Among equally common ids, one is drawn at random. The rule is
     changed in two ways where this improves its accuracy: it never answers with the id just read, and it gives a fixed
-    answer at some positions. It is chosen on some examples and scored on others, with at least ``questions`` questions.
+    answer at some positions. The changes are chosen on some examples. The rule is then scored on other examples, with
+    at least ``questions`` questions.
     """
     batches = _batches(setting, np.random.default_rng(0))
     rules, right, asked = _Rules.from_batches(setting, [*itertools.islice(batches, _CHOOSING)]), 0.0, 0

@@ -48,7 +48,7 @@ class Corpus:
     folder: Path
     manifest: Manifest
     cache: Path | None = field(default=None, compare=False)
-    """Folder with a record of verified files."""
+    """Folder with a record of verified files, which are not read again. If None, there is no such record."""
 
     def verify(self) -> None:
         """Verify that the token files match the manifest. Files that ``cache`` records as verified are not read again.

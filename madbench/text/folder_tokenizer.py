@@ -164,7 +164,7 @@ def load_folder(spec: str, copies: Path | None = None) -> FolderTokenizer:
 def _end_of_text(folder: Path, content: bytes) -> str:
     """The end-of-text token that the folder's configuration names, or else the only special token among ``ENDS``.
 
-    ``content`` is that of ``tokenizer.json``. Raises ``ConfigError`` if there is no such token.
+    ``content`` is the content of ``tokenizer.json``. Raises ``ConfigError`` if there is no such token.
     """
     for name in (CONFIG, "special_tokens_map.json"):
         if (folder / name).is_file():

@@ -51,15 +51,15 @@ class SourceInfo:
     name: str
     """Path as given, or the name of the data set."""
     size: int
-    """Bytes on disk."""
+    """Size on disk in bytes."""
     mtime_ns: int | None
     """Time of the file's last change, to notice changes. None for a source that is not a file."""
     sha256: str | None
     """Digest of the raw bytes. None if it is unknown, or if the source was not read to the end."""
     documents: int
-    """Documents that were read from the source."""
+    """Number of documents that were read from the source."""
     skipped: int = 0
-    """Skipped rows without a text."""
+    """Number of rows without a text, which were skipped."""
 
     @classmethod
     def from_source(cls, source: Source, documents: int) -> SourceInfo:
@@ -68,7 +68,7 @@ class SourceInfo:
 
 @dataclass(frozen=True)
 class TokenizerInfo:
-    """The record in a manifest of the tokenizer that gave the ids."""
+    """A manifest's record of the tokenizer that gave the ids."""
 
     spec: str
     """``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``, or ``none:N`` for ids without text."""
@@ -84,11 +84,11 @@ class TokenizerInfo:
 
 @dataclass(frozen=True)
 class SplitInfo:
-    """The record in a manifest of one token file: its numbers of tokens, bytes and documents."""
+    """A manifest's record of one token file: its numbers of tokens, bytes and documents, and its digest."""
 
     tokens: int = 0
     bytes: int | None = 0
-    """UTF-8 bytes of the text. None if the tokenizer is unknown."""
+    """Number of UTF-8 bytes of the text. None if the tokenizer is unknown."""
     documents: int | None = 0
     """Number of documents. None if they were not counted."""
     sha256: str = ""

@@ -1,4 +1,4 @@
-"""The options that name a corpus, and those with which a corpus is prepared."""
+"""The options that name a corpus, and the options for preparing a corpus."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ PROGRESS = "progress.json"
 IdType = Literal["uint8", "uint16", "uint32", "uint64"]
 
 Encoded = dict[Split, tuple[np.ndarray, SplitInfo]]
-"""The ids of a batch in the tokenizer's dtype, and the numbers of its tokens, bytes and documents, by split."""
+"""For each split: the ids of a batch in the tokenizer's dtype, and the numbers of their tokens, bytes and documents."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class PreparationState:
     manifest: Manifest
     """The manifest of the token files so far. The last source may have more documents."""
     boundary: Manifest
-    """The manifest of the token files without the source that is being read."""
+    """The manifest of the token files as they were after the last source that has been read to its end."""
 
     def bytes_of(self, split: Split) -> int:
         """The number of valid bytes of the split's token file."""

@@ -235,8 +235,8 @@ def _pass_over(
 ) -> PreparationState:
     """Encode the text that ``state`` does not have yet, and append its ids to the corpus in ``folder``.
 
-    Return the new state. If an error or an interrupt ends this early, the state of the finished part is saved. Raises
-    ``StoreError`` for more than ``most`` bytes of text.
+    Return the new state. ``workers`` threads encode the text with ``encoder``. If an error or an interrupt ends this
+    early, the state of the finished part is saved. Raises ``StoreError`` for more than ``most`` bytes of text.
     """
     total = sum(source.size for source in sources)
     done = sum(source.size for source in state.boundary.sources)

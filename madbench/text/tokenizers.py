@@ -1,4 +1,4 @@
-"""Tokenizers by name, and byte-level BPE: that of GPT-2, or one trained on a corpus."""
+"""Tokenizers by name, and byte-level BPE: the tokenizer of GPT-2, or a tokenizer that is trained on a corpus."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
     """Load the tokenizer that ``spec`` names. Raises ``ConfigError`` if it does not exist or cannot be used.
 
     ``spec`` is ``bytes``, ``gpt2``, ``bpe:N``, ``hf-tokenizer:FOLDER``, or a path to a ``tokenizer.json`` of madbench.
-    ``folder`` is that of a corpus. It has the trained tokenizer of ``bpe:N``, and may have a copy of the one in FOLDER.
+    ``folder`` is the folder of a corpus. It has the trained tokenizer if ``spec`` is ``bpe:N``, and may have a copy of
+    the tokenizer in FOLDER.
     """
     if folder_of(spec):
         return load_folder(spec, folder)
@@ -168,8 +169,8 @@ def _gpt2_tokens() -> list[bytes]:
 def _trained_tokenizer(content: bytes, where: Path | str) -> BytePairTokenizer:
     """The BPE in ``content``, the bytes of a ``tokenizer.json``. ``where`` names this file in errors.
 
-    Raises ``ConfigError`` for any other tokenizer than a byte-level BPE as madbench trains it. Only for these is our
-    encoding known to equal that of the library ``tokenizers``.
+    Raises ``ConfigError`` for any tokenizer other than a byte-level BPE as madbench trains it. For others, our encoding
+    may differ from the encoding of the library ``tokenizers``.
     """
     try:
         parsed = parse_json(content)

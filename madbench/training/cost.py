@@ -4,7 +4,7 @@ FLOPs of a sequence of T tokens are counted in two ways:
 
 - A suite's formula (:class:`madbench.suites.base.JobSize`) counts causal pairs of tokens only, (T + 1) / 2 per token.
   It includes the elementwise work of conv and I + Diag(p).
-- Torch's counter (:func:`counted_flops_per_token`) counts matrix products only. They are those of the dense path, which
+- Torch's counter (:func:`counted_flops_per_token`) counts matrix products only. It counts the dense path, which
   computes T pairs per token, or T + 1 in the lag layout, whose matrices have one extra column of zeros.
 """
 
@@ -117,7 +117,7 @@ def _run_without_data(job: Job, micro_batch: int) -> int:
 
 
 def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
-    """The number of sequences in a micro-batch of a job: ``micro_batch``, or by default a number for the job's suite.
+    """The number of sequences in a micro-batch of a job: ``micro_batch``, or the default for the suite of the job.
 
     It is at most the number of sequences per step.
     """

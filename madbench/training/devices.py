@@ -152,7 +152,7 @@ def cpu_quota(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/sel
     """The CPU quota of this process in cores, such as 1.5. Infinite if there is none.
 
     It is the lowest quota among the process's control groups and their parents. ``groups`` is the folder of all control
-    groups, and ``own`` is the file that lists those of the process.
+    groups, and ``own`` is the file that lists the control groups of the process.
     """
     quota = math.inf
     with suppress(OSError, ValueError):

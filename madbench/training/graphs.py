@@ -43,8 +43,8 @@ class GraphStep:
     """A step of N stacked jobs (:class:`Stack`), launched as one CUDA graph. Each shape of batch has its own graph.
 
     On a GPU, the first ``WARM_UP`` steps with a shape are launched operation by operation. Then the graph is captured
-    and used. On other devices, every step is launched operation by operation. So is every step after a failed capture,
-    of which the user is warned.
+    and used. If this fails, the user is warned, and no further graph is captured. On other devices, every step is
+    launched operation by operation.
     """
 
     warm_up = WARM_UP + 1

@@ -17,9 +17,10 @@ MAY_DIFFER = ("learning_rate", "min_learning_rate", "weight_decay")
 
 
 def shape_of(job: Job) -> str:
-    """A key of a job. Jobs with equal keys can train in one group.
+    """A key that is equal for jobs that can train in one group.
 
-    It covers every setting that determines the operations of a step and their shapes.
+    It is a hash of all that determines the operations of a step and their shapes: the whole job, except the seed and
+    the settings in ``MAY_DIFFER``.
     """
     content: dict[str, Any] = job.to_dict() | {"seed": 0}
     content["training"] = {name: value for name, value in content["training"].items() if name not in MAY_DIFFER}

@@ -69,7 +69,7 @@ def train(
 
     Raises:
         ConfigError: the suite cannot train a job with these settings.
-        TrainingError: a checkpoint belongs to another job or version, or a corpus is not that of its job.
+        TrainingError: a checkpoint belongs to another job or version, or the corpus of a job is not in ``corpora``.
     """
     records: dict[str, Record] = {}
     make_step = functools.partial(step_of, cuda_graph=options.cuda_graph)
@@ -156,7 +156,8 @@ def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: b
     """Make the object that takes the training steps of ``members``, which have taken the same number of steps so far.
 
     On a GPU each step is launched as one CUDA graph, if ``cuda_graph`` is true and a first step on copies succeeds. On
-    a CPU recorded passes are replayed, if all members support that. Otherwise steps run operation by operation.
+    a CPU recorded passes are replayed, if all members support that and ``compile`` is False. Otherwise steps run
+    operation by operation. If ``compile`` is true, the loss is compiled for a CUDA graph and for a single member.
     """
     if cuda_graph and has_graphs(members[0].device):
         if not (problem := why_not(members, cast(MakeStep, graph_step))):
@@ -299,7 +300,7 @@ class GroupLoop:
         return failed
 
     def save_in_time(self, live: Sequence[GroupMember], clock: float) -> None:
-        """Write checkpoints of the members ``live`` if the last ones are old enough.
+        """Write checkpoints of the members ``live`` if enough time has passed since the last checkpoints.
 
         ``clock`` is the present time in seconds.
         """

@@ -94,9 +94,9 @@ def is_measured_faster(
 ) -> bool:
     """True if a measurement shows that members train faster in the way ``what``: ``together`` or ``compiled``.
 
-    An earlier measurement is looked up in ``folder``. If there is none, ``measure()`` is called and its result is
-    stored there. The result of a measurement is its entry ``is_faster``, or False if ``measure()`` returns None. If
-    ``folder`` is None, nothing is looked up or stored.
+    An earlier measurement is looked up in ``folder``. If there is none, ``measure()`` is called. It returns a mapping,
+    which is stored in ``folder`` and whose entry ``is_faster`` is the answer. If it returns None, the answer is False
+    and nothing is stored. If ``folder`` is None, nothing is looked up or stored.
     """
     first = members[0]
     question = {

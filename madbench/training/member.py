@@ -80,10 +80,11 @@ class GroupMember:
         self.warning = "; ".join(filter(None, [self.warning, *problems]))
 
     def _choose_threads(self, asked: int | None) -> None:
-        """Set ``state.threads``, the number of CPU threads, to ``asked`` if that is given.
+        """Set ``state.threads``, the number of CPU threads, to ``asked``.
 
-        Otherwise a run on the CPU keeps the number with which it began, unless this process has fewer, and a run on a
-        GPU uses the threads of this process. A resumed run on the CPU gets a warning if its number changes.
+        If ``asked`` is None, a run on the CPU keeps the number of threads with which it began, or uses those of this
+        process if they are fewer. A run on a GPU uses the threads of this process. A resumed run on the CPU gets a
+        warning if its number of threads changes.
         """
         began, here = self.state.threads, torch.get_num_threads()
         is_cpu = torch.device(self.device).type == "cpu"

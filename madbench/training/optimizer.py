@@ -66,8 +66,8 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Make the optimizer that ``config``, a job's training settings, names: ``adamw``, or ``muon`` together with AdamW.
 
-    It has the ``learning_rate``, ``weight_decay`` and ``betas`` of ``config``. The parameters with weight decay and
-    those without are groups of their own.
+    It has the ``learning_rate``, ``weight_decay`` and ``betas`` of ``config``. Parameters with weight decay and
+    parameters without it are in separate parameter groups.
 
     For Muon, raises ``TrainingError`` if this version of torch lacks it, or if no block of the model has a matrix.
     """

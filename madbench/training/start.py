@@ -11,7 +11,7 @@ from madbench.jobs import Record
 
 
 def train(*arguments: Any, **settings: Any) -> list[Record]:
-    """Call :func:`madbench.training.loop.train` with the same arguments. It is imported now, and torch with it."""
+    """Import :func:`madbench.training.loop.train`, and torch with it. Call it with the same arguments."""
     from madbench.training.loop import train as train_group
 
     return train_group(*arguments, **settings)

@@ -67,7 +67,7 @@ _OF_SPEED = Column(SPEED, "Tokens/s", digits=0, resolution=1.0, **_DETAIL)
 COLUMNS = {column.name: column for column in (*_OF_LOSS, *_OF_PERPLEXITY, _OF_SPEED)}
 """The columns of losses, perplexities and speed, by name. Losses are in nats per token, or in bits per byte."""
 LOSSES = tuple(column.name for column in _OF_LOSS)
-"""The names of the columns of losses. The losses of a diverged run are NaN."""
+"""The names of the columns of losses. A diverged run has no loss; tables count it with the loss of a uniform guess."""
 PERPLEXITIES = tuple(column.name for column in _OF_PERPLEXITY)
 """The names of two columns: exp of the last validation loss, and exp of the mean of the last five validation losses."""
 

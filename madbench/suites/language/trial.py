@@ -222,7 +222,7 @@ class Evaluation:
 
         ``evaluation`` is ``number``. ``train_loss`` and ``validation_loss`` are in nats per token.
         ``validation_bits_per_byte`` is the loss of the whole evaluated validation text in bits, divided by the number
-        of its UTF-8 bytes. It is left out if this number is not known.
+        of its UTF-8 bytes. It is left out if the number of bytes is not known.
         """
         train_loss = self._mean_loss(model, "train", self._starts("train", number))
         return {"evaluation": number, "train_loss": train_loss} | self.validation(model)
