@@ -49,10 +49,9 @@ def tasks_by_suite(tasks: Iterable[str] | None) -> dict[str, list[str]]:
 
 
 def qualified_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
-    """The tasks that :func:`tasks_by_suite` returns for ``tasks``, in one tuple.
+    """The tasks that :func:`tasks_by_suite` returns for ``tasks``, in one tuple of unambiguous names.
 
-    If several suites have a task of the same name, the name alone means the task of the first of them. The tasks of the
-    others have their suite as prefix, as in ``signals/digits``.
+    A task has its suite as prefix, as in ``signals/digits``, if an earlier suite has a task of the same name.
     """
     by_task = task_suites()
     return tuple(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REFERENCE = "S"
 """The label whose training FLOPs all jobs match. Softmax attention has the same FLOPs with and without positions."""
 NEAR = 2
-"""The largest distance from the estimated number of steps at which other numbers of steps are tried.
+"""The largest difference between the estimated number of steps and the numbers of steps that are tried.
 
 The estimate is not exact if the last batch of an epoch is smaller than the others.
 """

@@ -79,7 +79,7 @@ class Profile(abc.ABC, Generic[M]):
     """The configuration class of the model around the mixer. If it has the fields ``d_model``, ``n_head``, ``n_layer``
     (the number of blocks) and ``seq_len``, notes, reports and estimates use them."""
     Training: ClassVar[type[TrainingSettings]]
-    """The configuration class of an optimizer run."""
+    """The class of the training settings of a job, which are the keys of ``training``."""
     Task: ClassVar[type]
     """The class of a profile's settings for one task: the values in the field ``tasks``, if the profile has it."""
     not_training: ClassVar[dict[str, str]] = {"precision": "precision"}
@@ -260,7 +260,7 @@ class Profile(abc.ABC, Generic[M]):
         return []
 
     def trains_job(self, job: Job[M]) -> bool:
-        """True if this profile trains the job. The job may have any precision if that of the profile is ``auto``."""
+        """True if this profile trains the job. A profile with the precision ``auto`` trains jobs of any precision."""
         try:
             return self.precision in ("auto", job.training.precision) and not self.changes(job)
         except ConfigError:  # the job's family does not have the setting

@@ -1,4 +1,4 @@
-"""The numbers that papers publish for labels, for comparison with stored runs. Importing this does not import pandas.
+"""The numbers that papers publish for labels, for comparison with stored runs. The module does not import pandas.
 
 The folder of a paper may have a file ``published.yaml``. It describes the paper's tables of published numbers, and has
 facts about them that claims need.

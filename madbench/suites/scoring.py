@@ -49,7 +49,7 @@ CURVES: dict[str, type] = {**CURVE_RUN, **CURVE_STEP}
 SCALE = ("ceiling", "chance", "solved", "heuristic")
 """The columns with reference values of a task, which the module's docstring describes."""
 _METRICS = ("value", "selection", "ceiling")
-"""The columns of a frame of runs whose numbers come from the run's record."""
+"""The columns of the result of :meth:`Scoring.collect` whose numbers are metrics of a run's record."""
 SETTING = ["suite", "label", "column", "setting", "seed"]
 """The columns that together identify one task setting and seed of a label. Its runs differ in rates only."""
 _OF_SEEDS = SETTING[:-1]
@@ -57,7 +57,7 @@ _OF_SEEDS = SETTING[:-1]
 PUBLISHED_FIDELITY = "published"
 """The fidelity in which every seed chooses its own rate, as in the published code."""
 _DETAILS = ("budget_ratio", "mixer_parameters", "device")
-"""The details of a record that are columns of a frame of runs."""
+"""The details of a record that are columns of the result of :meth:`Scoring.collect`."""
 COUNTS = ("done", "expected", "diverged")
 """The columns that count jobs: those with a result, all planned jobs, and diverged jobs."""
 _SUMS = {name: (name, "sum") for name in COUNTS}

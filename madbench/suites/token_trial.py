@@ -1,4 +1,4 @@
-"""The trial of a job on a token task: data on the device, one evaluation per epoch, an end once the task is solved."""
+"""The trial of a job on a token task. The data are on the device, and each epoch ends with an evaluation."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class TokenTrial(EpochTrial[TokenJob]):
         return self.progress_columns(interval) | scores | self._growth()
 
     def accuracy(self, row: Mapping[str, float]) -> float:
-        """The accuracy in a row of the curve, by which training is stopped.
+        """The accuracy in a row of the curve. Training ends once it reaches ``stop_accuracy``.
 
         It is the token accuracy on validation examples, or the batch macro accuracy on test examples in the published
         fidelity.

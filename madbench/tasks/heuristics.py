@@ -62,7 +62,7 @@ class _Rules:
     usual: np.ndarray
     """The fixed answer of each position; ``IGNORE`` if the most common id is better."""
     is_another: bool = False
-    """True if the id just read is left out of the choice of the most common id."""
+    """True if the rule takes the most common id other than the id just read."""
 
     @classmethod
     def from_batches(cls, setting: TaskSetting, batches: list[tuple[np.ndarray, np.ndarray]]) -> _Rules:

@@ -92,7 +92,7 @@ class SplitInfo:
     documents: int | None = 0
     """Number of documents. None if they were not counted."""
     sha256: str = ""
-    """Digest of the finished file."""
+    """Digest of the finished file. Empty before the file is finished."""
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
 def install_corpus(folder: Path) -> None:
     """Move the complete corpus in ``folder/partial`` into ``folder``, over any older corpus.
 
-    The manifest is moved last. If this is interrupted at any point, another call finishes it.
+    The manifest is moved last. If a call is interrupted at any point, another call finishes the move.
     """
     partial = folder / PARTIAL
     with explain_os_errors(folder):

@@ -51,8 +51,8 @@ class Progress:
     stage: str
     """``training the tokenizer`` or ``tokenizing``."""
     done: int
-    """Bytes of the sources that have been read, of ``total``. While a tokenizer is trained, characters of its
-    sample."""
+    """Number of bytes of the sources that have been read, out of ``total``. While a tokenizer is trained, the number of
+    characters of its sample."""
     total: int
     tokens: int
     """Number of tokens in both splits that have been encoded so far."""

@@ -1,4 +1,4 @@
-"""Groups of jobs with equal shapes. A command plans them without torch."""
+"""Groups of jobs with equal shapes, which can train in common steps. This module does not import torch."""
 
 from __future__ import annotations
 

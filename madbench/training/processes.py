@@ -1,6 +1,6 @@
 """The processes that ``torchrun`` starts to train one run together, as their environment describes them.
 
-Commands ask these questions before they know whether anything is left to train, so this module does not import torch.
+Commands call these functions before they know whether anything is left to train, so this module does not import torch.
 """
 
 from __future__ import annotations

@@ -245,8 +245,8 @@ class Stack:
     def _alone(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
         """Return the ``leaves`` and the ``forward`` function for a group of one member.
 
-        The leaves are the parameters of its model. The function maps a micro-batch with a leading axis of size 1 to the
-        loss (1,).
+        The leaves are the parameters of the member's model. The function maps the leaves and a micro-batch with a
+        leading axis of size 1 to the loss (1,).
         """
         trial, parameters = self.trials[0], dict(self.trials[0].model.named_parameters())
 
