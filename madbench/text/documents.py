@@ -35,9 +35,11 @@ class TextLimits:
 class Source:
     """A stream of the documents of one file or data set, in an order that never changes.
 
-    Each subclass has two methods. ``_documents`` yields documents, including empty ones, and a ``BadRowError`` for each
-    row without a text. It updates ``position`` and sets ``sha256`` at the end. ``_explained`` converts an error of a
-    type in ``errors`` to a ``ConfigError``.
+    Each subclass has two methods:
+
+    - ``_documents`` yields documents, including empty ones, and a ``BadRowError`` for each row without a text. It also
+      updates ``position``, and sets ``sha256`` at the end;
+    - ``_explained`` converts an error of a type in ``errors`` to a ``ConfigError``.
     """
 
     name: str  # as the user gave it, for error messages and manifests

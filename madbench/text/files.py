@@ -108,7 +108,7 @@ class TextFile(Source):
                 yield self._text_of_object(row, where)
 
     def _json_array(self, file: io.BufferedReader[io.FileIO], content: Content) -> Iterator[str | BadRowError]:
-        """Yield the text under ``self.key`` of each object in a JSON array, or a ``BadRowError`` if it has none.
+        """Yield the text under ``self.key`` of each object in a JSON array, or a ``BadRowError`` for one without text.
 
         ``content`` is the unpacked content of ``file``.
         """

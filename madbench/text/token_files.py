@@ -1,8 +1,8 @@
 """Token files of other programs: a plain sequence of ids of unknown width.
 
-nanoGPT's ids are little-endian uint16. Vocabularies of more than 65,536 ids need uint32. If such a file is read as
-uint16, there are twice as many ids, and every second id is near 0: no error, and a low loss. So the width is determined
-from the ids.
+nanoGPT's ids are little-endian uint16. Vocabularies of more than 65,536 ids need uint32. If a file of uint32 is read as
+uint16, there are twice as many ids, and every second id is near 0. Training would then raise no error and reach a low
+loss. To prevent this, the width is determined from the ids.
 """
 
 from __future__ import annotations

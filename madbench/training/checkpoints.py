@@ -1,7 +1,8 @@
 """Files with the weights of a run: the checkpoint of an unfinished run, and the weights of a finished run.
 
-Both kinds of file contain the job. A file is used only if its SHA-256 digest is right. A checkpoint ends with the
-digest of its content. The metadata of a file of weights have a digest of the job and the tensors.
+Both kinds of file contain the job. A file is used only if its SHA-256 digest is right. In a checkpoint, this is the
+digest of the content before it, at the end of the file. In a file of weights, it is a digest of the job and the
+tensors, in the metadata.
 """
 
 from __future__ import annotations

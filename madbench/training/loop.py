@@ -200,7 +200,7 @@ class GroupLoop:
         Args:
             members: the members, which may have taken different numbers of steps.
             make_step: makes the step at the start, and again whenever the set of members changes.
-            finish: called with a member that is over and the details of its steps.
+            finish: called once for each member, when it is over, with the member and the details of its steps.
         """
         self.make_step, self.finish = make_step, finish
         self.group = list(members)  # the members that are not over

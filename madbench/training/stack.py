@@ -147,7 +147,7 @@ class Stack:
         """Return the losses (N,) of N members on a micro-batch, and then the gradients with respect to ``leaves``.
 
         ``leaves`` may be copies of :attr:`leaves`. ``shares`` is the share of the micro-batch in each member's mean
-        loss, as a tensor (N,), or as one number for all. It multiplies the losses.
+        loss, as a tensor (N,), or as one number for all. The losses are multiplied by it.
         """
         with self.trials[0].autocast:
             losses = self.forward(leaves, *batch) * shares
@@ -205,8 +205,8 @@ class Stack:
     def _function(self, network: nn.Module, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return a function that computes ``call(network, *arguments)`` with other values of the parameters.
 
-        Its first argument is a list of parameters in the order of ``names``. None stands for a parameter that ``call``
-        does not need. Its further arguments become ``arguments``.
+        The first argument of the function is a list of parameters in the order of ``names``. None stands for a
+        parameter that ``call`` does not need. Further arguments of the function become ``arguments``.
         """
         module = _Call(network, call)
         of_module = {id(parameter): name for name, parameter in module.named_parameters()}
@@ -245,8 +245,8 @@ class Stack:
     def _alone(self) -> tuple[list[Tensor], Callable[..., Tensor]]:
         """Return the ``leaves`` and the ``forward`` function for a group of one member.
 
-        The leaves are the parameters of the member's model. The function maps the leaves and a micro-batch with a
-        leading axis of size 1 to the loss (1,).
+        The leaves are the parameters of the member's model. The function takes the leaves, which it does not use, and a
+        micro-batch with a leading axis of size 1. It returns the loss (1,).
         """
         trial, parameters = self.trials[0], dict(self.trials[0].model.named_parameters())
 
