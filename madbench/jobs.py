@@ -123,17 +123,17 @@ class Job(Generic[M, T]):
     setting: dict[str, Any]
     """The data of the job: the fields of its task setting, or the digest and the vocabulary size of its corpus."""
     model: M
-    """Model around the mixer: the suite's ``Model``."""
+    """Settings of the model around the mixer: the suite's class ``Model``."""
     mixer: dict[str, Any]
     """Settings of the mixer: the fields of its family's ``Settings``."""
     training: T
-    """Settings of the optimizer: the suite's ``Training``."""
+    """Settings of the training: the suite's class ``Training``."""
     seed: int = 0
     """Seed of initialization, data and order, each with its own random stream."""
     fidelity: Fidelity = "corrected"
     """Protocol: ours, or the reference implementation's with its quirks."""
     budget: Budget = "strict"
-    """The quantity in which mixers are matched, and the way it is counted."""
+    """The quantity in which the mixer matches softmax attention, and the way it is counted, such as ``strict``."""
     task_source: str = ""
     """Hash of the task's source if an installed package defines the task."""
     steps: int = 0

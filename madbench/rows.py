@@ -68,7 +68,7 @@ class Grid:
     overrides: tuple[Override, ...] = ()
     """Overrides that all rows share."""
     axes: tuple[str, ...] = ()
-    """Keys in which rows differ."""
+    """Keys of the settings in which rows differ, such as ``model.mix_rank``."""
     description: str = ""
     where: str = ""
     """The file of the grid, with which error messages begin."""

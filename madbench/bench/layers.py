@@ -1,4 +1,4 @@
-"""A module of the mixers that a label's layers have, one after another. A hybrid has the layers of one pattern."""
+"""A torch module that applies the mixers of a label's layers one after another. A hybrid has one pattern of layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The speed of MAD training by task, the time of the whole protocol at that speed, and the reference's speed."""
+"""The speed of MAD training by task, also of the reference code, and the time of the whole protocol at that speed."""
 
 from __future__ import annotations
 

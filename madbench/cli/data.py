@@ -166,7 +166,7 @@ def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
 
 
 def _print_preview(console: Console, content: dict[str, Any]) -> None:
-    """Print the content that :func:`_preview` returned. It can also be read without colors."""
+    """Print the content that :func:`_preview` returned, in a form that can also be read without colors."""
     counts = content["targets_per_sequence"]
     targets = str(counts["fewest"])
     if counts["fewest"] < counts["most"]:

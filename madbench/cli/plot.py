@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayoutOptions:
-    """The options of every figure."""
+    """The options of every figure: its width, and if it has a title and a caption."""
 
     width: Annotated[
         Width | None,

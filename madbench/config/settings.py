@@ -1,4 +1,4 @@
-"""Strict settings: turns a mapping into a dataclass, or raises an error that names the file, the key and the fix.
+"""Conversion of a mapping to a dataclass of settings. Errors name the file, the key and the fix.
 
 Settings are frozen dataclasses. A sentence of documentation follows each field (:mod:`madbench.config.field_docs`).
 Nothing is ignored silently: an unknown key and a wrong type are errors.

@@ -165,11 +165,11 @@ class Summary:
     diverged: int = 0
     failed: int = 0
     skipped: int = 0
-    """Jobs that are in the store with a result, or as a failure that is not retried."""
+    """Number of jobs that are in the store with a result, or as a failure that is not retried."""
     busy: int = 0
-    """Jobs that another process trains."""
+    """Number of jobs that another process trains."""
     left: int = 0
-    """Jobs that were not started, because ``max_failures`` was reached."""
+    """Number of jobs that were not started, because ``max_failures`` was reached."""
 
     def __add__(self, other: Summary) -> Summary:
         return Summary(**{name: value + vars(other)[name] for name, value in vars(self).items()})

@@ -51,7 +51,7 @@ class JobResult:
     job_id: str
     record: Record
     files: Files = field(default_factory=dict)
-    """Files of the run. Empty if the driver sees the work folders."""
+    """Files of the run: path in its folder to content. Empty if the driver sees the work folders, which have them."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class WorkerResult:
     """One record per job, in the order of the group. None for a job that did not end. Empty if the worker could not
     train."""
     files: Sequence[Files] = ()
-    """Files of each run. Empty if the driver sees the work folders."""
+    """Files of each run, in the order of :attr:`records`. Empty if the driver sees the work folders with the files."""
     error: str = ""
     """The reason why a job has no record. Empty if all jobs have one. After an error, a new process replaces the worker
     if it is on this machine."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from madbench.jobs import Record
 
 DETAIL = "products"
-"""The key under which the library is stored in the details of a record."""
+"""The key under which the library of matrix products is stored in the details of a record."""
 VARIABLES = ("MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """Environment variables that choose the instructions of a library, and so how its products round."""
 

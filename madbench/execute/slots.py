@@ -53,7 +53,7 @@ class Threads:
     """Limits on the number of threads of each job."""
 
     per_job: int | None = None
-    """The number that the user set. If None, each job gets a share of the free cores."""
+    """Number of threads per job that the user set. If None, each job gets a share of the free cores."""
     free: int | None = None
     """Number of cores that other processes leave free. None for all cores."""
     reason: str = ""

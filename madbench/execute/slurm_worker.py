@@ -65,7 +65,7 @@ def _wait_for(path: Path) -> bytes:
 
 
 class _SlurmRun:
-    """One start of a Slurm job. Slurm starts the job again each time that it is requeued."""
+    """The work of a Slurm job from one start to its end. Slurm starts the job again each time that it is requeued."""
 
     def __init__(self, folder: SlurmFolder, call: Mapping[str, Any]):
         self.folder, self.call = folder, call

@@ -1,4 +1,4 @@
-"""Experiments. A grid is planned as an experiment, which is a checked plan of jobs, and training stores its runs."""
+"""Experiments. An experiment is a checked plan of the jobs of a grid, and trains and stores them."""
 
 from madbench.experiment.experiment import Experiment
 from madbench.experiment.planner import ExperimentOptions, labels_of_tasks, prepare

@@ -1,7 +1,8 @@
 """Digests of madbench's own code. A digest covers the files that one part of the code imports.
 
-Comments, docstrings and formatting do not change it (:func:`madbench.identity.text.normal_text`). Everything else
-counts: a needless mark on a stored run costs one training, but a missing mark lets wrong numbers be shown.
+Comments, docstrings and formatting do not change it (:func:`madbench.identity.text.normal_text`). Everything else does.
+A stored run whose code has changed gets a mark. A needless mark costs one training, but a missing mark lets
+wrong numbers be shown.
 """
 
 from __future__ import annotations

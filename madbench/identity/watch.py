@@ -68,7 +68,7 @@ class FileNote:
 
 
 notes: list[FileNote] = []
-"""All notes of this process, in order."""
+"""A note of every file that users' code opened or ran under watch in this process, in order."""
 executed: dict[str, bytes] = {}
 """The text of every module of users' code that was run since the audit hook was installed, by file."""
 watched: set[str] = set()

@@ -33,7 +33,7 @@ from madbench.training.multiple_choice import MEASUREMENT
 from madbench.training.multiple_choice import TASKS as OWN
 
 LOCAL = {"arrow", "csv", "json", "pandas", "parquet", "text"}
-"""Kinds of data sets that are files beside a task, not a name on huggingface.co."""
+"""Values of a task's ``dataset_path`` that stand for local files. Other values are data sets on huggingface.co."""
 
 
 @dataclass(frozen=True)

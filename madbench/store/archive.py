@@ -45,9 +45,9 @@ class UnpackResult:
 
     added: list[str] = field(default_factory=list)
     already_stored: list[str] = field(default_factory=list)
-    """Runs that were already stored with the same numbers."""
+    """The ids of runs that were already stored with the same numbers."""
     conflicts: list[str] = field(default_factory=list)
-    """Runs that were already stored with other numbers. The stored numbers are kept."""
+    """The ids of runs that were already stored with other numbers. The stored numbers are kept."""
     problems: list[str] = field(default_factory=list)
     """One line per run that was not added, with the reason."""
 

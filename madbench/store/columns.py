@@ -126,7 +126,7 @@ class IndexEntry:
     that they show with ``--published`` (:meth:`madbench.suites.published.PublishedNumbers.shown`).
     """
     protocol: str
-    """The id of the run's own protocol. Empty if the label or the task is not installed."""
+    """The id of the protocol under which the run was trained. Empty if the label or the task is not installed."""
     fidelity: str
     budget: str
     precision: str

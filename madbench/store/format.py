@@ -1,7 +1,8 @@
 """The format of a stored run: ``job.json``, ``record.json`` and ``curve.csv``, and the files of its measurements.
 
-JSON has no NaN or infinity. They are written as the texts ``"nan"``, ``"inf"`` and ``"-inf"``. In metrics these texts
-are read back as numbers; in ``details`` they remain texts. An empty cell of ``curve.csv`` means that the row has no
+JSON has no NaN or infinity. They are written as the texts ``"nan"``, ``"inf"`` and ``"-inf"``. In metrics, and in
+``details`` that madbench's commands read as numbers, these texts are read back as numbers. In other ``details`` they
+remain texts. An empty cell of ``curve.csv`` means that the row has no
 value in that column. ``record.json`` ends with the digests of the run's other files, such as weights, and with a
 checksum of ``job.json``, ``curve.csv`` and all other fields of ``record.json``.
 

@@ -476,7 +476,7 @@ class Store:
         sync_folder(self._runs)
 
     def _end_replacement(self, job_id: str) -> None:
-        """Remove the earlier run that :meth:`_place` moved away, or move it back if there is no new run."""
+        """Move the earlier run back that :meth:`_place` moved away, if no new run replaced it. Otherwise delete it."""
         replaced_run = self._work / job_id / _REPLACED
         if replaced_run.exists() and not (self._runs / job_id).exists():
             os.rename(replaced_run, self._runs / job_id)

@@ -1,9 +1,9 @@
 """Trackers: curves and results of a sweep in tensorboard, wandb or trackio. Each is an extra, imported only on request.
 
-Each job is a run of its own. Its configuration is the job's content and ``varied``, the changes of its row in the grid.
-All trackers use the same metric names: ``progress/...`` during training, and at the end the whole curve as
-``curve/...`` and the metrics as ``final/...``. The curve of a resumed run includes the part of an earlier sweep. The
-store stays authoritative: a tracker that fails is left out of the rest of the sweep.
+Each job is a run of its own in the service. Its configuration is the job's content and ``varied``, the changes of its
+row in the grid. All trackers use the same metric names: ``progress/...`` during training, and at the end the whole
+curve as ``curve/...`` and the metrics as ``final/...``. The curve of a resumed run includes the part of an earlier
+sweep. The store stays authoritative: a tracker that fails is left out of the rest of the sweep.
 """
 
 from __future__ import annotations

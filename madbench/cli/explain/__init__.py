@@ -106,7 +106,8 @@ def explain(
 
 
 def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:
-    """Print a label, and a table with a row per letter: the letter or a mark, and its explanation."""
+    """Print a label, and a table with one row per letter or part of it: the letter, or a mark such as ``-``, and its
+    explanation."""
     short, long = typed_label(str(label)), str(label)
     console.print(Text.assemble((short, "bold"), ("" if short == long else f" = {long}", "dim")))
     table = Table.grid(

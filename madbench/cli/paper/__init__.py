@@ -162,7 +162,7 @@ def _run_command(context: typer.Context, request: Request, choices: PaperOptions
 
 
 class _Making:
-    """The reproduction of one item of a paper here: its plan, its training and its result."""
+    """The reproduction of one item of a paper on this machine: its plan, its training and its result."""
 
     def __init__(self, request: Request, choices: PaperOptions, shape: LayoutOptions, print_options: PrintOptions):
         self.request, self.choices, self.shape, self.print_options = request, choices, shape, print_options

@@ -16,7 +16,7 @@ from typing import Any
 from madbench.analysis.marked_text import with_hyphens
 
 LEAST_SIZES = {"COLUMNS": 20, "TERMINAL_WIDTH": 20, "LINES": 4}
-"""The smallest plausible terminal sizes by variable. Docker and CI set 0 or 1."""
+"""The smallest plausible terminal sizes, by environment variable. Docker and CI set 0 or 1."""
 MOST_DIGITS = 4
 _IN_ITS_PLACE = "madbench.in_its_place"
 """The name of the error handler for characters that an encoding lacks. It writes '-' for a minus sign, else '?'."""
