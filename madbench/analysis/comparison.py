@@ -194,7 +194,7 @@ def _budget_ratios(scores: pd.DataFrame) -> Ratios:
 
 
 def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:
-    """The budget ratio of ``label`` by suite, only for suites in which the ratio of ``baseline`` differs from it."""
+    """The budget ratio of ``label``, by suite, in suites in which it differs too much from that of ``baseline``."""
     return {
         suite: by_label[label]
         for suite, by_label in ratios.items()
@@ -203,7 +203,11 @@ def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, fl
 
 
 def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[str, float]], matched: str) -> str:
-    """One sentence per suite with the budget ratios that differ from that of the baseline. Empty if there are none."""
+    """Sentences that name the labels whose budget ratio differs too much from that of the baseline, one per suite.
+
+    ``differing`` has the ratios that differ too much, by label and suite (:func:`_differing_ratios`). Empty if there
+    are none. ``matched`` is the quantity that the budget makes equal, such as ``parameters``.
+    """
     text = ""
     for suite, by_label in ratios.items():
         if unequal := [

@@ -256,7 +256,7 @@ def _caption(
 
 
 def _short_list(texts: Collection[str], separator: str = ", ") -> str:
-    """The first :data:`MOST_REASONS` texts joined, followed by the number of the other texts if there are more."""
+    """The first :data:`MOST_REASONS` of ``texts``, joined. If there are more, ``and N more`` follows."""
     and_more = [f"and {len(texts) - MOST_REASONS} more"] if len(texts) > MOST_REASONS else []
     return separator.join([*[*texts][:MOST_REASONS], *and_more])
 

@@ -44,11 +44,11 @@ def power_table(
 
     - ``paper`` (only if it has a name), ``claim``, ``title``, ``quantity``: the claim and the column;
     - ``threshold``: the threshold;
-    - ``gain``: the stored gain, or the smallest one if several have to exceed the threshold; ``n``: its stored seeds;
+    - ``gain``: the stored gain of the claim, or the smallest one if it has several; ``n``: the seeds of this gain;
     - ``seeds``: the number of seeds that is enough if the true gain is ``gain``, 0 for more than :data:`MOST_SEEDS`;
     - ``probability``: the power with ``seeds`` seeds, None if nothing is tested;
     - ``gain_name``: the name of the gain of this JSON row, empty if the claim has a single gain;
-    - ``true_gain``: the assumed true value of this gain;
+    - ``true_gain``: the assumed true value of the gain ``gain_name``;
     - ``power_seeds`` and ``power``: like ``seeds`` and ``probability``, if the true gain is ``true_gain``.
 
     Args:

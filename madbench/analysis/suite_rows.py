@@ -1,9 +1,9 @@
 """The rows of a suite's table, from its stored runs.
 
 A stored run belongs to a table if it has the requested label, task, profile, fidelity, budget, precision, corpus and
-protocol. A row has all jobs that its profile trains, also those that are not stored yet. They are derived from the
-stored jobs where possible. The jobs of a label are planned anew, which is slow, in two cases only: if a requested label
-has no stored run, and if changes of the profile may have no effect on some jobs of the label.
+protocol. A row has all jobs that its profile trains, also those that are not stored yet. These jobs are derived from
+the stored jobs where possible. The jobs of a label are planned anew, which is slow, in two cases only: if a requested
+label has no stored run, and if changes of the profile may have no effect on some jobs of the label.
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ def _row_of_jobs(query: Query, protocol: Protocol, label: str, jobs: Sequence[Jo
 def _stored_task(query: Query, protocol: Protocol, jobs: Sequence[Job], seeds: Sequence[int]) -> list[Job]:
     """The stored ``jobs`` of one row and task, in the order of the profile.
 
-    Empty if a job of the profile is missing for one of ``seeds``, if the profile is not a shipped one, or if a run has
-    code outside of this package, of which several versions may be stored.
+    Empty if a job of the profile is not stored for one of ``seeds``, if the profile is not a shipped one, or if a run
+    has code outside of this package, because several versions of such code may be stored.
     """
     counts: set[int] = set()
     by_place: dict[tuple[int, int], Job] = {}
@@ -291,7 +291,7 @@ def _rows_of_protocol(
 ) -> list[SuiteRow]:
     """The rows of the only protocol with results that matches the query, with one row per label.
 
-    If ``profile`` is not None, the protocol must be one of this profile. The other arguments and the errors are those
+    If ``profile`` is not None, only runs that this profile trains match. The other arguments and the errors are those
     of :func:`rows_of_suite`.
     """
     runs = [run for run in query.runs_of(query.jobs_of(suite)) if run.record.status != "failed"]

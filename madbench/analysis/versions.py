@@ -2,8 +2,8 @@
 
 Such code (a user's module, an installed family or task) is part of a run's id, so runs before and after an edit of the
 code are different runs, of two versions. A row shows the version that would be trained now, if a run of it is stored.
-Otherwise it shows a version whose code is installed, or else the newest version. Tables mark versions that are not
-installed (:mod:`madbench.suites.code_marks`).
+Otherwise it shows a version that has a result. If there are several, the version whose code is installed is preferred,
+and then the newest. Tables mark versions that are not installed (:mod:`madbench.suites.code_marks`).
 """
 
 from __future__ import annotations

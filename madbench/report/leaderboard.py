@@ -37,7 +37,7 @@ class Leaderboard:
 
     boards: list[ProtocolTable]
     archives: list[tuple[str, str]]
-    """The name of each archive, and a text with its number of runs and its digest."""
+    """One pair per archive: its name, and a text with its number of runs and its digest."""
     left_out: list[str]
     """One sentence per group of runs that are not shown, such as those of a family that is not installed."""
 

@@ -1,4 +1,4 @@
-"""The missing parts of a report, each with the command that trains them."""
+"""The missing parts of a report, such as runs or figures, with commands that train or make them."""
 
 from __future__ import annotations
 

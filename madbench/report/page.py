@@ -95,8 +95,9 @@ def report_page(
 
     Args:
         results: the results, with one protocol per suite.
-        labels: the requested labels. The first one is the baseline of the comparison, and those without runs are
-            reported as missing. By default the labels of ``results``.
+        labels: the requested labels. Those without runs are reported as missing. The first one with runs is the
+            baseline of the comparison. By default the labels of ``results``, with softmax attention (S) as the baseline
+            if it is there.
         claims: the claims to judge, by paper. By default the claims of all papers that compare two of the stored
             labels.
         shown: the options of the table of results.

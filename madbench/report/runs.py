@@ -61,8 +61,9 @@ class ReportedRun(NamedTuple):
 def run_columns(runs: Sequence[ReportedRun]) -> dict[str, DataColumn]:
     """The fields of ``runs`` as columns of the page's data, by name.
 
-    The names are those of the fields of a job and of :class:`ReportedRun`, such as ``label`` and ``status``, and those
-    of recorded values with a prefix, such as ``metrics.accuracy`` and ``details.device``. A missing value is None.
+    A name is that of a field of a job or of :class:`ReportedRun`, such as ``label`` or ``status``. Metrics and details
+    from the record have names with a prefix, such as ``metrics.accuracy`` and ``details.device``. A missing value is
+    None.
     """
     records = [run.record or Record("failed") for run in runs]
     values: dict[str, list[Any]] = {"id": [run.job.id for run in runs]}

@@ -58,7 +58,7 @@ class RowGroup(NamedTuple):
     """Rows that stay together when the table is sorted. The cells of the first row have the sort keys."""
 
     rows: list[list[PageCell]]
-    """The rows. The first cell of a row is its heading."""
+    """The rows as lists of cells. The first cell of a row is its heading."""
     label: str = ""
     """The label by which a reader can filter the table. Empty if the rows belong to no label."""
 
@@ -255,7 +255,7 @@ def _mixers(job: Job) -> list[Allocation]:
 
 
 def _size(job: Job) -> tuple[str, int, int, int]:
-    """Label, width, number of heads and input length of a job. A width or length that its suite does not have is 0."""
+    """Label, width, number of heads and input length of a job. A width or length is 0 if the suite's jobs have none."""
     length = getattr(job.model, "seq_len", None) or job.setting.get("seq_len", 0)
     return job.label, getattr(job.model, "d_model", 0), job.model.n_head, length
 
@@ -269,7 +269,8 @@ class PageClaim(NamedTuple):
     group: str
     """The headings above the claim in the table, joined by commas. Empty if it follows a claim of its group."""
     findings: list[tuple[Finding, list[str]]]
-    """One finding per column, with the texts of its cells: title, published, ours, n, verdict, why."""
+    """One finding per column of the claim, with the texts of its line in the table: title, published, ours, n, verdict,
+    why."""
 
 
 def page_claims(table: FindingsTable) -> list[PageClaim]:

@@ -87,7 +87,8 @@ class Claim:
     by: float = 0.0
     """The gain has to exceed this number, in the units of the column: points, nats per token, steps."""
     within: float = 0.0
-    """The margin of a claim of no difference, in the units of the column. If 0, it is a share of a published gain."""
+    """The margin of a claim of no difference, in the units of the column. If 0, the margin is a share of a published
+    gain."""
     judges: Literal["mean", "every pair"] = "mean"
     """The gain that must be beyond the threshold: the mean gain over the pairs, or the gain of each single pair."""
     rivals: dict[str, tuple[LabelPair, ...]] = field(default_factory=dict)
@@ -97,8 +98,8 @@ class Claim:
     quantities: tuple[str, ...] = ()
     """The names of the columns that the claim is about, one verdict per column. Default: the columns of the file."""
     note: str = ""
-    """A remark for readers: where the paper's text and its table disagree, and what the pairs of the claim cannot
-    show."""
+    """A remark for readers, such as on a contradiction between the text and the table of the paper, or on something
+    that the pairs of the claim cannot show."""
     published_by: str = ""
     """The paper with the published numbers from which the threshold is computed. Default: the first paper that has
     numbers of all labels of the claim."""
@@ -216,7 +217,7 @@ def load_claims(source: str | Path) -> tuple[Claim, ...]:
 def load_claims_file(source: str | Path) -> ClaimsFile:
     """The content of a file of claims, with the pairs, titles and columns of all claims filled in.
 
-    ``source`` and the errors are those of :func:`load_claims`.
+    The argument and the errors are those of :func:`load_claims`.
     """
     path = _path_of(source)
     file = from_mapping(ClaimsFile, read_yaml(path), str(path))

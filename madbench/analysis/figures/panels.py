@@ -47,7 +47,7 @@ WIDTHS = {"single": 3.3, "double": 6.9}
 HEIGHT = 2.5
 """The height of a figure in a single column, in inches. Parts that do not fit are on further pages."""
 MOST_NAME = 100
-"""The largest number of characters of a name. Names from other people may be long."""
+"""The largest number of characters of a name in a figure. Names in runs from other people may be longer."""
 MOST_NOTES = 6000
 """The largest number of characters of the sentences below a figure."""
 _MOST_WORD = 200
@@ -124,7 +124,7 @@ class Layout:
         return [[*part] for part in np.array_split(np.array(rows, dtype=object), count)] if count > 1 else [[*rows]]
 
     def name(self, quantity: str) -> str:
-        """The title of a panel for the column ``quantity``: its name in words, or if ``is_small`` its short heading."""
+        """The title of a panel for the column ``quantity``: its name in words or, if :attr:`is_small`, its heading."""
         return heading(quantity) if self.is_small else title(quantity)
 
     def names(self, texts: Iterable[str], most: int = 22) -> dict[str, str]:
@@ -149,7 +149,7 @@ class Layout:
 
 
 class Panels:
-    """A figure with empty panels. Draw into them within ``style()``; then :meth:`finish` fixes the layout."""
+    """A figure with empty panels. Draw into them within the context ``style()``, and then call :meth:`finish`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The figures by name. Each has a function that makes its data frame, and a function that draws the frame."""
+"""The kinds of figures by name. A kind has a function that makes a data frame, and one that draws the frame."""
 
 from __future__ import annotations
 

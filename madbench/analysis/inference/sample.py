@@ -43,13 +43,16 @@ SPREAD_SHARE, LOSS_SPREAD_SHARE = 0.02, 0.01
 
 In a column without a finite range, such as a loss: ``LOSS_SPREAD_SHARE`` times the mean."""
 SPLIT_SHARE = 0.15
-"""The prior probability that a label splits in a column."""
+"""The prior probability that a label splits in a column, so that it solves the task in some seeds and not in others."""
 GAP_SHARE = 0.35
-"""The gap between the two values of a label that splits, as a share of the range of the column."""
+"""The distance between the values of seeds that solve and that do not solve a task, as a share of the range of the
+column. It applies to labels that split."""
 VISIBLE_SHARE = 0.25
-"""If seeds of a label differ by more than this share of the range of the column, they may have both values of a split.
+"""If seeds of a label differ by more than this share of the range of the column, the label may split.
 
-Then their variance shows the split, and nothing is added for it."""
+A label splits if it solves the task in some seeds and not in others. The variance of such seeds already shows the
+split, so nothing is added for it.
+"""
 SPLIT_FREEDOM = 4.0
 UNLEARNED_SHARE = 0.05
 """A label has learned a task if its mean exceeds the heuristic by more than this share of the distance to the ceiling.
@@ -139,7 +142,7 @@ class Sample:
 
     @property
     def has_threshold(self) -> bool:
-        """True if it is known which value a seed must reach to have solved the task. False for an average."""
+        """True if the value that a seed must reach to solve the task is known. False for an average."""
         return not self.parts and not math.isnan(self.scale.solved)
 
     @functools.cached_property
