@@ -241,7 +241,8 @@ DEFINITION = re.compile(r"^\| ([a-z ]+) \| (.+) \|$", re.MULTILINE)
 NOUNS = (
     "label, family, mixer, task, task setting, setting, suite, profile, protocol, fidelity, budget, allocation, grid, "
     "plan, experiment, job, run, trial, group, slot, lock, record, query, selection, results, column, cell, row, "
-    "claim, item, room"
+    "claim, item, room, "
+    "base, row of scores, slot of a row, register, lag, mixing matrix, strengths, readout, mirror"
 )
 
 
