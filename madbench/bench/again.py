@@ -241,7 +241,8 @@ def repeat(
 
     The new runs are written to ``store``, which is not the store of ``groups``. A job whose run is already in ``store``
     is not trained. Each group trains together, with the number of threads in its records. Runs whose records name no
-    library of matrix products were trained with MKL, so MKL is used for them.
+    library of matrix products were trained with MKL, so MKL is used for them. ``slots`` groups train at a time.
+    ``corpora`` has the corpora of language models, by digest.
     """
     by_machine = defaultdict(list)
     for group in groups:
@@ -264,7 +265,7 @@ def train_with(uses_onednn: bool, *arguments: Any, **further: Any) -> list[Recor
 
 
 def rows_by_task(repeats: Iterable[RepeatedRun]) -> list[dict[str, Any]]:
-    """One row per task, sorted by task.
+    """The runs that were trained again, summed up in one row per task, sorted by task.
 
     A row has the number of ``runs``, the number of ``equal`` runs, the ``largest_difference`` between metrics, and the
     ``seconds`` of the second training. A run is equal if all metrics and curves are equal to the last bit. The largest

@@ -222,8 +222,8 @@ def core_passes(
     """Functions to be timed: our attention operator (``core``) and torch's (``flash``), without linear maps.
 
     The keys are ``(name, backward)``. If ``backward`` is True, the function runs the forward and the backward pass,
-    otherwise only the forward pass. ``core`` is the operator of ``mixer``, ``flash`` is softmax attention with heads of
-    width 64.
+    otherwise only the forward pass. ``core`` is the operator of ``mixer``, computed by ``attend``. ``flash`` is softmax
+    attention with heads of width 64.
     """
     dtype = getattr(torch, setup.precision)
     sizes, heads = mixer.allocation, (mixer.query_heads, mixer.n_head)

@@ -134,7 +134,11 @@ def _screen(groups: Sequence[Sequence[Any]], file: Path) -> RunScreen:
 
 
 def _print(repeats: Sequence[RepeatedRun], differing: Sequence[RepeatedRun], repeatable: RepeatableRuns) -> None:
-    """Print a table with one row per task, then the number of runs that could be drawn, and each run that differs."""
+    """Print a table with one row per task, then the number of runs that could be drawn, and each run that differs.
+
+    ``repeats`` are the runs that were trained again, and ``differing`` those with other numbers. ``repeatable`` has all
+    runs that could be drawn.
+    """
     from madbench.bench.again import rows_by_task
 
     console, lines = Console(highlight=False), []
@@ -157,7 +161,7 @@ def _print(repeats: Sequence[RepeatedRun], differing: Sequence[RepeatedRun], rep
 def _content(
     repeats: Sequence[RepeatedRun], differing: Sequence[RepeatedRun], repeatable: RepeatableRuns
 ) -> dict[str, Any]:
-    """The result of ``madbench again`` as JSON content."""
+    """The result of ``madbench again`` as JSON content. The arguments are those of :func:`_print`."""
     from madbench.bench.again import rows_by_task
 
     runs = []

@@ -167,7 +167,7 @@ Choices = Mapping[str, Mapping[str, Any]]
 
 
 def _choices(of_figures: Choices) -> Choices:
-    """Keep the arguments of each figure that the user gave. Arguments with a false value, such as None, are dropped."""
+    """A copy of ``of_figures`` without the arguments that the user did not give, whose value is false, such as None."""
     return {name: {key: value for key, value in of_figure.items() if value} for name, of_figure in of_figures.items()}
 
 

@@ -97,7 +97,11 @@ def report(
 def _leaderboard(
     archives: list[Path], choices: dict[str, Any], stored_options: StoredOptions, spread: Shows, written_at: str
 ) -> bytes:
-    """The HTML page with the leaderboard of ``archives``. Raises ``ConfigError`` for options without effect on it."""
+    """The HTML page with the leaderboard of ``archives``.
+
+    Raises ``ConfigError`` if the user gave an option that has no effect on it: one of ``choices``, by its name, or an
+    option that selects stored runs, except ``--profile``.
+    """
     from madbench.report.leaderboard import leaderboard
 
     given_names = [name for name, value in choices.items() if value]

@@ -55,7 +55,10 @@ class Parameter:
 def option(
     help: str, *flags: str, completes: str = "", rare: str = "", reads: Any = None, **settings: Any
 ) -> Parameter:
-    """Declare an option. If its type is ``bool`` and it has no ``flags``, it also has a ``--no-`` form."""
+    """Declare an option. The arguments are the fields of :class:`Parameter`.
+
+    An option of the type ``bool`` without ``flags`` also has a ``--no-`` form.
+    """
     return Parameter(help, flags, completes, rare, reads=reads, settings=settings)
 
 

@@ -170,7 +170,8 @@ def slots_in_memory(jobs: Sequence[Job], most: int, micro_batch: int | None = No
     """The largest number of ``jobs``, from 1 to ``most``, that fit into memory when they train at the same time.
 
     The memory of jobs that surely fit (:func:`most_bytes`) is not measured. Of the other jobs, the largest of each
-    suite is measured (:func:`madbench.training.cost.peak_memory_bytes`).
+    suite is measured (:func:`madbench.training.cost.peak_memory_bytes`). With ``micro_batch``, a job has only so many
+    sequences in memory at a time.
     """
     memory = MEMORY_SHARE * machine.memory_bytes()
     room = memory / most - PROCESS_BYTES
@@ -196,7 +197,7 @@ def most_bytes(job: Job, micro_batch: int | None = None) -> float:
 
 
 def _measured_bytes(job: Job, micro_batch: int | None) -> int | None:
-    """The measured peak memory of a training step in bytes.
+    """The measured peak memory of a training step in bytes. ``micro_batch`` is the number of sequences at a time.
 
     None if measuring fails, as for a mixer that needs real data.
     """

@@ -171,9 +171,10 @@ def work_remotely(
     hand_in: HandIn | None = None,
     unpack: Callable[[Any], Assignment] = pickle.loads,
 ) -> WorkerResult:
-    """Unpack an assignment and train its group (:func:`work`), on a machine other than the driver's.
+    """Unpack an assignment and train its group, on a machine other than the driver's.
 
-    ``packed`` has the driver's version of madbench, and the object that ``unpack`` turns into the assignment. If this
+    ``packed`` has the driver's version of madbench, and the object that ``unpack`` turns into the assignment. ``send``
+    and ``hand_in`` are the arguments of :func:`work`. ``needs_gpu`` is True if the jobs need a GPU. If this
     machine cannot train, ``broken`` of the result has the machine's name and the reason, such as another version of
     madbench or no GPU.
     """

@@ -217,9 +217,9 @@ class Experiment(TableRows):
         policy: Policy,
         options: RunOptions,
     ) -> Summary:
-        """Train the experiment here, one batch (:func:`madbench.execute.slots.plan_batches`) after the other.
+        """Train the experiment on this machine, in the batches of :func:`madbench.execute.slots.plan_batches`.
 
-        ``unfinished`` are the jobs that are to be trained.
+        ``unfinished`` are the jobs that are to be trained, and ``training`` is the function that trains a group.
         """
         from madbench.execute.local import run_jobs
         from madbench.execute.slots import choose_threads, plan_batches

@@ -24,6 +24,8 @@ from madbench.suites.planning import choosing_advice, choosing_note, run_key, so
 def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list[str]:
     """A list with a note on rows that train the same model. Empty if there are no such rows.
 
+    ``plans`` has the plan of each row, which says what settings have no effect.
+
     Two rows of a label train the same model if they differ only in settings without effect on the label, or in settings
     that do not change the ranks that the budget allows. Raises ``ConfigError`` if two rows have the same jobs for
     another reason. Also raises it for a varied key that has no effect on any row.
@@ -63,7 +65,7 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
 def note_without_effect(override: Override, plans: Sequence[Plan]) -> str:
     """A note on labels on which ``override`` has no effect, although it is given for all rows.
 
-    Empty if there are none.
+    ``plans`` say on which labels it has none. Empty if there are no such labels.
     """
     labels = dict.fromkeys(label for plan in plans for label in plan.without_effect.get(override, ()))
     return f"{override.user_word} has no effect on {', '.join(labels)} and is ignored there" if labels else ""

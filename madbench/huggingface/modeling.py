@@ -147,7 +147,9 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
         An argument without effect raises ``ValueError`` with advice, unless its value asks for what the model does
         anyway. ``attention_mask`` (B, T) may hide tokens at the end of a row, since they do not affect earlier tokens.
         With caches it may hide none. ``position_ids`` may only count up by 1 from the number of decoded tokens, which
-        is 0 without ``decoded``. Arguments of the loss, such as ``num_items_in_batch``, are passed to it.
+        is 0 without ``decoded``. ``logits_to_keep``
+        gives the number of last tokens, or their indices, to whose logits the output is limited; 0 for all. Arguments
+        of the loss, such as ``num_items_in_batch``, are passed to it.
         """
         options = kwargs | {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
         loss_options = {name: options.pop(name) for name in self._loss_options(labels) & options.keys()}

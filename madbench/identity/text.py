@@ -181,7 +181,9 @@ def short_digest(content: bytes) -> str:
 
 
 def source_text(path: Path, root: Path, most_bytes: int = MOST_BYTES) -> SourceText | None:
-    """Parse the Python file at ``path``. The result is cached until the file changes.
+    """Parse the Python file at ``path``, whose package is imported from the folder ``root``.
+
+    The result is cached until the file changes.
 
     None if there is no such regular file, or if it has more than ``most_bytes`` bytes.
     """

@@ -144,7 +144,10 @@ class HarnessModel(TemplateLM):
         return answers
 
     def _bar(self, total: int, what: str, is_hidden: bool) -> tqdm:
-        """A progress bar, shown if the error output is a terminal, even if ``sys.stderr`` has been replaced."""
+        """A progress bar over ``total`` steps, described by ``what``. It is shown on a terminal, unless ``is_hidden``.
+
+        It uses the original error output, even if ``sys.stderr`` has been replaced.
+        """
         asks_terminal = None  # tqdm then shows the bar only on a terminal
         return tqdm(
             total=total,

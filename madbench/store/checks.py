@@ -137,7 +137,10 @@ def read_numbers(values: Any, what: str) -> dict[str, int | float]:
 
 
 def _number(value: Any, what: str) -> int | float:
-    """Check a number from JSON, and return it. Texts such as ``"nan"``, and integers beyond 64 bits, become floats."""
+    """Check a number from JSON, and return it. Texts such as ``"nan"``, and integers beyond 64 bits, become floats.
+
+    Raises ``ValueError``, which names ``what``, for another value.
+    """
     if isinstance(value, str) and value in NON_FINITE:
         return float(value)
     check_type(value, _NUMBER, what)

@@ -83,6 +83,8 @@ class RunIndex:
     def add(self, name: str, read: Callable[[str], Found]) -> None:
         """Add a run that was just stored to the index. Do nothing if the store has no index yet.
 
+        ``read`` is a function that reads the run with a given name.
+
         If the file system's clock has not advanced since the run's files were written, the run is added at the next
         call instead. Until the clock advances, a change of a file would not change its time.
         """

@@ -217,7 +217,9 @@ def parse_names(values: Sequence[str] | None) -> list[str]:
 
 
 def open_trackers(names: Iterable[str], results: Path, naming: Naming = Naming()) -> dict[str, Any]:
-    """Open the trackers with these ``names``, and return them by name. ``results`` is the folder of the run store.
+    """Open the trackers with these ``names``, and return them by name.
+
+    ``results`` is the folder of the run store. ``naming`` has the names of projects and runs in the services.
 
     Raises ``MissingExtraError`` for a tracker that is not installed, and ``ConfigError`` for a tracker that cannot be
     imported or, for wandb, has no key.

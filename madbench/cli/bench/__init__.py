@@ -183,7 +183,10 @@ def _write(folder: Path, table: BenchTable, where: str) -> None:
 
 
 def _write_page(folder: Path, tables: Sequence[BenchTable], setup: BenchSetup, where: str) -> None:
-    """Write ``README.md`` in the folder: the speed targets with measured values, and all tables and figures."""
+    """Write ``README.md`` in the folder: the speed targets with measured values, and all tables and figures.
+
+    ``where`` is the sentence on the machine.
+    """
     from madbench.bench import targets
 
     date = datetime.datetime.now().isoformat(timespec="minutes")

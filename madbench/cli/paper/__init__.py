@@ -266,7 +266,7 @@ class _Making:
             raise typer.Exit(decision.exit_code)
 
     def draw(self, decision: ItemResult, needs_all: bool) -> list[Path]:
-        """Draw the figures of the item and return the paths of the files.
+        """Draw the figures of ``decision``, the result of the item, and return the paths of the files.
 
         ``needs_all`` is False to warn, instead of raising ``StoreError``, if a figure needs weights that are missing.
         """

@@ -49,9 +49,10 @@ def print_jobs(experiment: Experiment, policy: Policy, print_options: PrintOptio
 def print_made(
     request: Request, decision: ItemResult, files: list[Path], print_options: PrintOptions, note: str = ""
 ) -> None:
-    """Print the result of an item: its tables and, on a terminal, its verdicts, its state and the paths of its figures.
+    """Print ``decision``, the result of an item: tables and, on a terminal, verdicts, state and paths of its figures.
 
-    With the format JSON, one document has the content, the state, the verdicts and the paths. ``note`` is a remark that
+    With the format JSON, one document has the content, the state, the verdicts and the paths. ``files`` are the paths
+    of the figures. ``note`` is a remark that
     is printed with each verdict.
     """
     if print_options.format == "json":

@@ -94,7 +94,7 @@ def make_plan(
 def _untimed_reasons(jobs: Sequence[Job], sizes: Mapping[str, JobSize], device: str) -> dict[str, str]:
     """The labels that cannot be timed on ``device``: label to reason.
 
-    Only the job with the most parameters is tried for each label.
+    Only the job with the most parameters is tried for each label. ``sizes`` has the size of each job, by id.
     """
     from madbench.training.cost import why_untimed
 
@@ -119,7 +119,7 @@ class _PlannedJobs:
         """The cells of a plan for one suite, one per row and task, and the seconds of its jobs by id.
 
         The seconds are estimates for the jobs that are left to train. ``part`` is the part of the experiment for the
-        suite. ``status`` shows which row is being timed.
+        suite. The steps are timed with ``threads`` threads, and ``status`` shows which row is being timed.
         """
         from madbench.training.cost import seconds_per_flop
 

@@ -62,7 +62,7 @@ def job_name(job: Mapping[str, Any]) -> str:
 
 
 def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
-    """One line with the numbers of finished and failed jobs, jobs per minute and the time left."""
+    """One line with the numbers of ended and failed jobs, jobs per minute and the time left. ``sweep`` is the state."""
     words = [Text(f"{sweep['done']}/{sweep['total']} done", style="bold")]
     if failed := sweep["counts"].get("failed"):
         words.append(Text(f"{failed} failed", style="red"))
@@ -82,7 +82,10 @@ def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
 
 
 def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """A table with one line per running job: its name and progress. If there is too little room, the name is cut."""
+    """A table with one line per running job: its name and progress. If there is too little room, the name is cut.
+
+    ``slots`` has the fields of each running job.
+    """
     is_wide = width >= WIDE
     fixed = [Column(no_wrap=True) for _ in range(6 if is_wide else 4)]
     table = Table.grid("", *fixed, padding=(0, 1, 0, 0))

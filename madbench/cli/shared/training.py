@@ -57,6 +57,8 @@ def train_labels(
 ) -> None:
     """Train ``labels`` on the tasks of ``grid_options``, and print progress and results.
 
+    ``overrides`` are changes to the profile, and ``training`` has the other options of training.
+
     If there are no labels, the labels that the profile lists for the tasks are trained. Raises ``ConfigError`` if it
     lists none. Exits with code 1 if jobs failed.
     """

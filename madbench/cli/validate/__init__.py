@@ -174,7 +174,7 @@ def _kind_of(path: Path, mapping: Mapping[str, Any]) -> tuple[str, Callable[[Pat
 
 
 def _suite_like(mapping: Mapping[str, Any]) -> Suite | None:
-    """The suite to which a profile belongs if its file names another profile under the key ``like``.
+    """The suite of a profile whose file, with the content ``mapping``, names another profile under the key ``like``.
 
     It is a suite with a profile of this name, preferably one that has all tasks of the file. None if no suite has such
     a profile.
@@ -188,7 +188,7 @@ def _suite_like(mapping: Mapping[str, Any]) -> Suite | None:
 
 
 def _unknown_profile(named: Any) -> str:
-    """The end of the error message for an invalid value of the key ``like``. It suggests a profile of any suite."""
+    """The end of the error message for an invalid value ``named`` of the key ``like``. It suggests a valid value."""
     every = list(dict.fromkeys(name for suite in suites().values() for name in suite.Profile.names()))
     if isinstance(named, str):
         return f"{short_repr(named)}: no such profile{did_you_mean(named, every, 'madbench ls profiles')}"

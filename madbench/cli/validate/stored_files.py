@@ -130,7 +130,8 @@ def _report(
     """Check items, such as runs, and return a report in the form of ``madbench validate -f json``.
 
     ``list_items`` returns the items. ``check`` returns the problems of an item. If one of these functions raises a
-    ``MadbenchError`` or an ``OSError``, its message becomes a problem. ``folder`` is the folder of the items.
+    ``MadbenchError`` or an ``OSError``, its message becomes a problem. ``folder`` is the folder of the items, and
+    ``kind`` a word for them.
     """
     problems: list[str] = []
     items: Sequence[Any] = ()
