@@ -32,9 +32,9 @@ class Likelihood:
 def windows(context: Ids, continuation: Ids, seq_len: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Yield inputs of at most ``seq_len`` ids, each with the ids (targets) that its last positions predict.
 
-    Every id of the continuation is a target once. A continuation of more than ``seq_len`` ids is cut into pieces of
-    ``seq_len`` targets, and a last piece with the rest. Each input has as many of the ids before its targets as fit;
-    the earliest ids are left out.
+    The first input begins with the last ids of ``context``. Every id of the continuation is a target once. A
+    continuation of more than ``seq_len`` ids is cut into pieces of ``seq_len`` targets, and a last piece with the rest.
+    Each input has as many of the ids before its targets as fit; the earliest ids are left out.
 
     >>> list(windows([7], [0, 1, 2, 3, 4], 4))
     [((7, 0, 1, 2), (0, 1, 2, 3)), ((0, 1, 2, 3), (4,))]

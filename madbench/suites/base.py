@@ -222,7 +222,7 @@ class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
         return False
 
     def corpus_for(self, profile: P, source: CorpusSource) -> Corpus | None:
-        """The corpus that jobs of the profile are trained on. None if the suite reads no text.
+        """The corpus, opened by ``source``, that jobs of the profile are trained on. None if the suite reads no text.
 
         Raises ``ConfigError`` if the profile cannot be trained on the corpus, or if a corpus is needed and not named.
         """

@@ -16,14 +16,14 @@ UNRECORDED = "code that an earlier madbench did not record"
 
 
 def runs_of(count: int, subject: str, noun: str = "run") -> str:
-    """A phrase that counts runs, such as ``4 runs of my:my_mixers.MyMixer``."""
+    """A phrase that counts the runs of ``subject``, such as ``4 runs of my:my_mixers.MyMixer``."""
     return f"{count:,} {noun}{'s' if count > 1 else ''} of {subject}"
 
 
 def of_other_version(count: int, subject: str, what: str) -> str:
     """A clause such as ``4 runs of my:my_mixers.MyMixer are from another version of my_mixers.py``.
 
-    The version may be earlier or later than the installed one.
+    ``subject`` names the rows, and ``what`` the code. Its version may be earlier or later than the installed one.
     """
     return f"{runs_of(count, subject)} {'are' if count > 1 else 'is'} from another version of {what}"
 

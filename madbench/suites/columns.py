@@ -157,7 +157,7 @@ class SuiteColumns(abc.ABC):
         return [column for name in names if (column := self.column(name))]
 
     def threshold_columns(self, thresholds: Iterable[float]) -> list[str]:
-        """The names of the columns that count the steps until the loss is below a threshold, one per threshold.
+        """The names of the columns that count the steps until the loss is below each of ``thresholds``, in order.
 
         Empty if the suite has no such columns.
         """

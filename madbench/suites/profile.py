@@ -339,7 +339,7 @@ class Profile(abc.ABC, Generic[M]):
 
     @classmethod
     def _from_content(cls, name: str, path: Path, mapping: Mapping[str, Any], changes: tuple[Override, ...]) -> Self:
-        """Make the profile ``name`` from the content ``mapping`` of its file ``path``. See :meth:`load`."""
+        """Make the profile ``name`` from the content ``mapping`` of its file ``path``, and apply ``changes`` to it."""
         from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
         keys = tuple(change.path for change in changes)
         docs = cls.docs() if keys else {}

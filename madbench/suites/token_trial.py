@@ -34,7 +34,7 @@ WATCHED_EXAMPLES = 16
 def evaluate(
     model: nn.Module, inputs: Tensor, targets: Tensor, autocast: torch.autocast, batch_size: int | None = None
 ) -> dict[str, float]:
-    """The scores of ``model``, by name, on inputs and targets (N, T). Targets of -100 are ignored.
+    """The scores of ``model``, by name, on inputs and targets (N, T), under ``autocast``. Targets of -100 are ignored.
 
     - ``loss``: mean cross-entropy in nats per target;
     - ``token_accuracy``: share of the targets that are predicted correctly;

@@ -127,7 +127,8 @@ class Trial(abc.ABC, Generic[J]):
     def examples(job: J, count: int, corpora: Mapping[str, Corpus]) -> Tensor:
         """The first ``count`` inputs (count, T) on which a trained model is evaluated, as a tensor on the CPU.
 
-        If there are fewer inputs, all of them. Raises ``ConfigError`` if the suite does not define this method.
+        If there are fewer inputs, all of them. ``corpora`` has corpora by digest. Raises ``ConfigError`` if the suite
+        does not define this method.
         """
         raise ConfigError(f"the inputs of {job.task} are not shown: the suite {job.suite} gives no examples of them")
 

@@ -143,7 +143,7 @@ class Corpus:
 
 
 def imagined_corpus(vocab_size: int) -> Corpus:
-    """A corpus without tokens that only has a number of ids. It is enough to plan jobs, but not to train them."""
+    """A corpus without tokens, whose tokenizer has ``vocab_size`` ids. It is enough to plan jobs, not to train them."""
     info = TokenizerInfo(f"none:{vocab_size}", "", vocab_size)
     dtype: Literal["uint16", "uint32"] = "uint16" if vocab_size <= 1 << 16 else "uint32"
     return Corpus(
@@ -231,7 +231,8 @@ def _as_stored(
 ) -> Manifest:
     """The manifest of the token files as they are on disk now, computed from them or read from ``cache``.
 
-    ``token_bytes`` has the number of bytes of each token. If it is None, bytes of text are not counted.
+    ``info`` describes the tokenizer, and ``dtype`` is the type of the ids. ``token_bytes`` has the number of bytes of
+    each token. If it is None, bytes of text are not counted.
     """
     paths = {split: folder / f"{split}.bin" for split in SPLITS}
     with explain_os_errors(folder):
@@ -257,6 +258,7 @@ def _as_stored(
 def _read_split(path: Path, vocab_size: int, dtype: np.dtype, token_bytes: np.ndarray | None) -> SplitInfo:
     """Read a whole token file. Return its number of tokens and bytes of text, and its digest.
 
+    Bytes are counted if ``token_bytes``, the number of bytes of each token, is not None.
     Raises ``StoreError`` for a truncated or empty file, and ``ConfigError`` for an id beyond the vocabulary.
     """
     size, text_bytes = path.stat().st_size, 0

@@ -157,7 +157,7 @@ def start_corpus(
 ) -> PreparationState:
     """Create empty token files in ``folder`` and save the tokenizer. Return the state before the first document.
 
-    ``notes`` are stored in the manifest.
+    ``recipe``, ``rule`` and ``notes`` are stored in the manifest.
     """
     with explain_os_errors(folder):
         (folder / PARTIAL).mkdir()
@@ -171,7 +171,10 @@ def start_corpus(
 
 
 def encode(texts: list[str], tokenizer: Tokenizer, rule: SplitRule) -> Encoded:
-    """Encode documents, and divide the ids between the splits. The end-of-text id follows each document."""
+    """Divide documents between the splits by ``rule``, and encode them.
+
+    The end-of-text id follows each document, or each part of a document that is divided.
+    """
     end = np.array([tokenizer.end_of_text], tokenizer.dtype)
     parts = [part for text in texts for part in rule.parts(text)]
     encoded = {}

@@ -129,7 +129,8 @@ def sequences_at_once(job: Job, micro_batch: int | None = None) -> int:
 def seconds_per_flop(jobs: Sequence[Job], device: str, threads: int) -> dict[str, float]:
     """Measured seconds per FLOP of a forward and backward pass on ``device``, by name of the task.
 
-    For each task, only the job with the fewest FLOPs per step is timed. Raises ``TrainingError`` if it cannot be timed.
+    For each task, only the job with the fewest FLOPs per step is timed, with ``threads`` CPU threads. Raises
+    ``TrainingError`` if this job cannot be timed.
     """
     samples: dict[str, Job] = {}
     for job in sorted(jobs, key=lambda job: (job.task, size_of(job).flops / size_of(job).steps)):

@@ -43,9 +43,10 @@ MakeStep = Callable[..., Step]  # ``make_step(members, compile=...)``; ``compile
 def is_faster(members: Sequence[GroupMember], make_step: MakeStep, folder: Path | None = None) -> bool:
     """True if a common step of all members takes less than 95% of the time of separate steps of all members.
 
-    The common step is not measured, and the result is False, in two cases: separate training of all members takes less
-    than ``WORTHWHILE_SECONDS``, or a step of one member on a CPU takes more than ``OVERHEAD_SECONDS``. ``folder``
-    stores results of measurements for later calls with the same device, versions, shapes and number of members.
+    ``make_step`` makes the step of given members. The common step is not measured, and the result is False, in two
+    cases: separate training of all members takes less than ``WORTHWHILE_SECONDS``, or a step of one member on a CPU
+    takes more than ``OVERHEAD_SECONDS``. ``folder`` stores results of measurements for later calls with the same
+    device, versions, shapes and number of members.
     """
 
     def measure() -> dict[str, Any] | None:
@@ -134,7 +135,10 @@ def why_not(members: Sequence[GroupMember], make_step: MakeStep) -> str:
 
 
 def seconds_of(members: Sequence[GroupMember], make_step: MakeStep) -> float:
-    """Seconds of one common step of all members: the shortest of ``STEPS`` measured steps on copies of the members."""
+    """Seconds of one common step of all members, which ``make_step`` makes.
+
+    The result is the shortest of ``STEPS`` measured steps on copies of the members.
+    """
     copies, best = [member.copy() for member in members], math.inf
     step, is_gpu = make_step(copies), _is_gpu(copies[0])
     # with one thread, CPU time leaves out other processes

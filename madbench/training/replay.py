@@ -167,7 +167,7 @@ class Replayed:
     def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> list[Tensor | None]:
         """Compute a pass with and without its program, and return the outputs computed without it.
 
-        The program is discarded unless its outputs are equal to these, bit for bit.
+        The program is discarded unless both outputs are equal, bit for bit. ``kind`` is the key of the program.
         """
         expected = self.plain(*inputs)
         try:
@@ -277,7 +277,7 @@ class ReplayStack(Stack):
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
         """Return the losses (N,) of N members on a micro-batch, and then the gradients of ``leaves``.
 
-        Each loss is multiplied by the share of the micro-batch in its member's mean loss.
+        Each loss is multiplied by the share of the micro-batch in its member's mean loss (``shares``).
         """
         branches = [cast("TokenLoss", self.trials[0].loss).branch(*own) for own in zip(*batch)]
         branch = None if None in branches else tuple(branches)

@@ -139,7 +139,7 @@ class Stack:
     def losses_and_gradients(self, batch: Sequence[Tensor], shares: Tensor | float) -> list[Tensor]:
         """Return the losses (N,) of N members on a micro-batch, and then the gradients of ``leaves``.
 
-        Each loss is multiplied by the share of the micro-batch in its member's mean loss.
+        Each loss is multiplied by the share of the micro-batch in its member's mean loss (``shares``).
         """
         return self.pass_of(self.leaves, batch, shares)
 

@@ -72,9 +72,10 @@ def peer_step(
 ) -> Callable[[], None]:
     """Return a function that takes one training step of the reference model with softmax attention.
 
-    A step is forward, loss, backward and AdamW on ``batch``, which has inputs and targets (B, T). Width and depth come
-    from ``config``. Each head is 8 wide, as in the reference's configuration files. If ``is_autoencoder`` is True, the
-    model is the reference's autoencoder, otherwise its language model.
+    ``checkout`` is the folder of the reference code, from which the model is imported. A step is forward, loss,
+    backward and AdamW on ``batch``, which has inputs and targets (B, T). Width and depth come from ``config``. Each
+    head is 8 wide, as in the reference's configuration files. If ``is_autoencoder`` is True, the model is the
+    reference's autoencoder, otherwise its language model.
     """
     inputs, targets = batch
     model = _model(checkout, is_autoencoder, config, vocab_size, inputs.shape[1]).to(inputs.device)
