@@ -164,8 +164,8 @@ class SlurmBackend(Backend):
         """Submit waiting groups to Slurm if there are free slots. If Slurm refuses, set the time of the next try.
 
         If a submission exceeds a limit of Slurm, the first half of its groups is submitted immediately. If that half
-        also exceeds the limit, it is halved again, down to one group. Raises
-        ``TrainingError`` if Slurm refuses all groups before it has accepted any.
+        also exceeds the limit, it is halved again, down to one group. Raises ``TrainingError`` if Slurm refuses all
+        groups before it has accepted any.
         """
         if time.monotonic() < self.next_try:
             return

@@ -47,8 +47,8 @@ class MadbenchForCausalLM(PreTrainedModel, GenerationMixin):
 
     Generation goes token by token through the caches of the mixers. If a mixer cannot decode step by step, the model
     reads all tokens again for each new token. Beyond the context length ``seq_len``, the model reads the newest
-    ``seq_len`` tokens again for each new token, also with ``use_cache``. Raises
-    ``TrainingError`` for a configuration without a job, and for a model whose code is not trusted.
+    ``seq_len`` tokens again for each new token, also with ``use_cache``. Raises ``TrainingError`` for a
+    configuration without a job, and for a model whose code is not trusted.
     """
 
     config_class = MadbenchConfig
