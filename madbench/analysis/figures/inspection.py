@@ -180,7 +180,10 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
             axes.axhline(0, color=GRAY, linewidth=0.6)
             axes.set(title=what, xlabel="lag" if kernel.layout == "lag" else "position")
     notes = [
-        "Maps: K = A Diag(s) B^T at the mean strengths s, how slots (columns) are made of tokens (rows), newest first.",
+        (
+            "Maps: K = A Diag(s) B^T at the mean strengths s, how slots (columns) are made of tokens (rows), "
+            f"{_order({kernel.layout for _, kernel in lines})}."
+        ),
         (
             "A shift is a line beside the diagonal, an average a column of one color. Green above zero, brown below; "
             "full color at the number in a title. Curves: the tables p, A, B, one curve per head and rank."
@@ -189,6 +192,14 @@ def _kernels(models: Models, layout: Layout) -> Figure | None:
     heads = max(count - 3 for count in counts)
     entries = {f"head {head + 1}": _line(head) for head in range(heads)}
     return panels.finish(notes, entries, is_below=True)
+
+
+def _order(layouts: Collection[str]) -> str:
+    """The order of slots in mixing matrices of these layouts, such as ``newest first``."""
+    orders = {"lag": "newest first", "position": "oldest first"}
+    if len(layouts) == 1:
+        return orders[next(iter(layouts))]
+    return " or ".join(f"{orders[layout]} ({layout})" for layout in sorted(layouts))
 
 
 def _probe_values(models: Models, field: str) -> list[tuple[str, Any]]:

@@ -11,7 +11,7 @@ import torch
 from madbench.analysis.figures.inspection import inspection_figures
 from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.analysis.inspection import Inspection
-from madbench.mixers.probe import Probe
+from madbench.mixers.probe import LagKernel, Probe
 
 
 def model(layers: int) -> Inspection:
@@ -58,3 +58,21 @@ def test_inspection_panels_fit_the_page_width_with_separate_titles(width):
 def test_the_gates_of_two_models_differ_in_color():
     ((_, figure),) = inspection_figures({"one": model(1), "two": model(1)})
     assert len({patch.get_edgecolor() for patch in figure.axes[0].patches}) == 2
+
+
+@pytest.mark.parametrize(
+    "layouts, order",
+    [
+        (["lag"], "newest first."),
+        (["position"], "oldest first."),
+        (["lag", "position"], "newest first (lag) or oldest first (position)."),
+    ],
+)
+def test_the_note_below_mixing_matrices_names_the_order_of_their_slots(layouts, order):
+    tables = (torch.rand(1, 4, 2), torch.rand(1, 4, 2), torch.rand(1, 4), torch.rand(1, 2))
+    models = {
+        layout: Inspection({}, [Probe(kernels={"R(1)": LagKernel(*tables, layout=layout)})], [1]) for layout in layouts
+    }
+    ((name, figure),) = inspection_figures(models)
+    shown = " ".join(" ".join(text.get_text() for text in figure.texts).split())
+    assert name == "kernels" and f"tokens (rows), {order}" in shown
