@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -298,4 +299,5 @@ def _memory_bytes(device: str) -> int:
     """Peak memory of this process in bytes: memory that torch allocated on a GPU, or resident memory for ``cpu``."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS reports bytes, Linux KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
