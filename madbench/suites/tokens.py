@@ -118,6 +118,7 @@ class TokenProfile(Profile[ModelConfig]):
             check_unique(getattr(self, name), name)
         for name, plan in self.tasks.items():
             check_task(name, "tasks: ")
+            make_setting(name, plan.setting, f"tasks: {name}: setting")
             self.check_training(plan.training, f"tasks: {name}: training")
         if self.difficulty == "all" and any(plan.setting for plan in self.tasks.values()):
             raise ConfigError("tasks: a changed setting goes with difficulty: baseline; 'all' takes the task files")

@@ -114,9 +114,9 @@ def test_a_label_that_does_not_fit_is_refused_with_its_task_and_length():
 
 def test_settings_that_a_task_cannot_have_are_refused_before_training():
     for override, says in {
-        "tasks.compression.setting.seq_len=many": "compression: seq_len: expected a whole number, got 'many'",
-        "tasks.compression.setting.seqlen=8": "setting of compression: unknown key 'seqlen'; did you mean 'seq_len'?",
-        "tasks.compression.setting.num_test_examples=0": "setting of compression: num_test_examples must be at least 1",
+        "tasks.compression.setting.seq_len=many": "compression: setting: seq_len: expected a whole number, got 'many'",
+        "tasks.compression.setting.seqlen=8": "compression: setting: unknown key 'seqlen'; did you mean 'seq_len'?",
+        "tasks.compression.setting.num_test_examples=0": "compression: setting: num_test_examples must be at least 1",
     }.items():
         with pytest.raises(ConfigError) as caught:
             plan(["S"], MadProfile.load("quick", [override]), tasks=["compression"])

@@ -109,6 +109,10 @@ def test_a_users_file_can_be_loaded_as_a_profile(write):
         ("training: {precision: float32}", "'precision' has no effect here; set the profile's own 'precision'"),
         ("tasks: {memorisation: {}}", "tasks: unknown task 'memorisation'; did you mean 'memorization'?"),
         ("tasks: {compression: {settings: {}}}", "unknown key 'settings'; did you mean 'setting'?"),
+        (
+            "tasks: {compression: {setting: {seq_len: 7.5}}}",
+            "tasks: compression: setting: seq_len: expected a whole number",
+        ),
         ("tasks: {compression: {training: {epoch: 3}}}", "compression: training: unknown key 'epoch'"),
         ("tasks: {compression: {training: {learning_rate: 1}}}", "training: 'learning_rate' has no effect"),
         ("tasks: {compression: {learning_rates: [1, 1]}}", "compression: learning_rates: 1.0 appears twice"),

@@ -82,8 +82,8 @@ class SignalProfile(Profile[SignalModelConfig]):
         super().__post_init__()
         for task, plan in self.tasks.items():
             check_task(task, TASKS, "tasks: ")
-            self.setting(task)
-            self.check_training(plan.training, f"training of {task}")
+            _setting(task, plan.setting, f"tasks: {task}: setting")
+            self.check_training(plan.training, f"tasks: {task}: training")
 
     def plan(self, task: str) -> SignalTask:
         """The settings of the profile for a task. They are empty if the profile does not name the task."""
@@ -123,10 +123,10 @@ def setting_of(job: Job) -> Digits | Series:
     return _setting(job.task, job.setting)
 
 
-def _setting(task: str, mapping: dict[str, Any]) -> Digits | Series:
+def _setting(task: str, mapping: dict[str, Any], where: str = "") -> Digits | Series:
     from madbench.tasks.signals import KINDS
 
-    return from_mapping(KINDS[task], mapping, f"setting of {task}")
+    return from_mapping(KINDS[task], mapping, where or f"setting of {task}")
 
 
 class SignalSuite(Suite[SignalProfile, SignalJob]):
