@@ -67,7 +67,8 @@ def missing_runs(
         if missing_seeds:
             text = f"No seed {seed_list(missing_seeds)}, which other labels have ({what}): {_label_list(labels)}."
             missing.append(Missing(text, command(labels, missing_seeds)))
-    if single := [label for label, present_seeds in seeds_of.items() if len(present_seeds) == 1]:
+    with_results = {job.label for job in jobs if job.id in records and records[job.id].status != "failed"}
+    if single := [label for label in seeds_of if len(seeds_of[label]) == 1 and label in with_results]:
         further = command(single, [max(seeds) + 1]) if len(seeds) == 1 else ""
         missing.append(Missing(f"Single seed; excluded from tests ({what}): {_label_list(single)}.", further))
     return missing

@@ -13,6 +13,7 @@ from madbench.analysis.quantities import difference_text, heading
 from madbench.jobs import Record
 from madbench.report.tables import Heading, PageCell, PageTable, RowGroup
 from madbench.store.runs import Store
+from madbench.suites import main_suite
 
 MAD = ("compression", "in_context_recall")
 
@@ -189,6 +190,16 @@ def test_named_labels_without_runs_and_single_seeds_are_listed_as_missing(empty_
     assert "Single seed; excluded from tests (MAD tasks): S, R-c" in parsed.text
     assert "stored runs are of other labels, protocols or versions of code" in parsed.text
     assert f"madbench ls runs --results {empty_store.root}" in parsed.text
+
+
+@pytest.mark.slow
+def test_a_label_whose_only_seed_failed_is_no_single_seed(empty_store, fill, profile, read_page):
+    fill(empty_store, labels=["S"], seeds=(0,))
+    for job in main_suite().jobs(["G"], main_suite().Profile.load(profile), tasks=MAD, seeds=[0]):
+        empty_store.finish(job, Record("failed", error="out of memory"))
+    page = read_page(empty_store, "S", "G", tasks=MAD).text
+    assert re.search(r"have no result, [0-9]+ of them failed: G", page)
+    assert "Single seed; excluded from tests (MAD tasks): S" in page and "MAD tasks): S, G" not in page
 
 
 @pytest.mark.slow
