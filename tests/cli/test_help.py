@@ -170,6 +170,22 @@ def test_an_option_of_another_command_is_refused_with_the_one_for_its_purpose(ma
     assert refused.stderr == "--results: madbench again has no such option; --keep FOLDER keeps the new runs\n"
 
 
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (("run", "S", "--sedes", "1"), "--sedes: madbench run has no such option; did you mean '--seeds'?"),
+        (("run", "S", "-y"), "-y: madbench run has no such option; madbench run --help-all lists all"),
+        (("lm", "train", "-y"), "-y: madbench lm train has no such option; madbench lm train --help-all lists all"),
+        (("run", "S", "--seeds"), "--seeds: expected a value"),
+        (("run", "S", "--dry-run=3"), "--dry-run: takes no value"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_refused_with_what_to_type(main, words, problem):
+    refused = main(*words)
+    assert (refused.code, refused.stdout) == (2, "") and refused.stderr.startswith(problem)
+    assert refused.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("verb", MOVED)
 @pytest.mark.parametrize("rest", [(), ("--help",), ("colliding", "--format", "latex")])
 def test_a_verb_that_moved_is_refused_with_its_new_name(main, verb, rest):

@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from madbench.cli.shared.moved import MOVED_OPTIONS, OTHER_OPTIONS
 from madbench.cli.shared.parameters import every_option, with_groups
 from madbench.config import short_repr
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, did_you_mean, suggestion
 
 
 class Verb(TyperCommand):
@@ -41,6 +41,8 @@ class Verb(TyperCommand):
                 raise ConfigError(f"{former} is now {MOVED_OPTIONS[former]}") from None
             if instead := OTHER_OPTIONS.get((str(self.name), str(former))):
                 raise ConfigError(f"{former}: madbench {self.name} has no such option; {instead}") from None
+            if former:
+                raise ConfigError(_option_problem(error, ctx, self.params)) from None
             raise
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
         if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
@@ -60,6 +62,16 @@ class Verb(TyperCommand):
                     _check_choice(name, text, parameters[option.name].annotation)
                     _check_number(name, text, parameters[option.name].annotation)
         return super().parse_args(ctx, args)
+
+
+def _option_problem(error: Any, ctx: Any, parameters: Iterable[Any]) -> str:
+    """The message for an error of the parser about an option of a command with these ``parameters``."""
+    name = error.option_name
+    if type(error).__name__ != "NoSuchOption":
+        return f"{name}: takes no value" if "does not take" in error.message else f"{name}: expected a value"
+    names = [name for each in parameters for name in (*each.opts, *each.secondary_opts) if name.startswith("-")]
+    advice = suggestion(name, names) or f"; {ctx.command_path} --help-all lists all"
+    return f"{name}: {ctx.command_path} has no such option{advice}"
 
 
 def _typed_names(option: Any, words: Iterable[str]) -> list[str]:
