@@ -246,8 +246,8 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
     ``within`` has the margins by column. A single number is the margin of all columns whose unit is points. ``columns``
     are the names of all columns of the table.
 
-    Raises ``ConfigError`` for a margin that is not a finite number above 0, for a column that is not in ``columns``,
-    and for a single number if no column is in points.
+    Raises ``ConfigError`` for a margin that is not a finite number above 0 or that is 100 points or more, for a column
+    that is not in ``columns``, and for a single number if no column is in points.
     """
     if within is None:
         return {}
@@ -267,6 +267,8 @@ def _margins(within: float | Mapping[str, float] | None, columns: Collection[str
     for name, margin in margins.items():
         if name not in columns:
             raise ConfigError(f"within {name}={margin:g}: no such column here{did_you_mean(name, in_order(columns))}")
+        if unit(name) == "points" and margin >= 100:
+            raise ConfigError(f"within {margin:g}: expected less than 100 points, the range of a score")
     return margins
 
 

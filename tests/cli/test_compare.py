@@ -279,3 +279,6 @@ def test_a_margin_adds_a_verdict_of_equivalence(fill, compared_cells, refuse, ti
     assert one["equivalence"] == "equivalent" and (other["equivalence"], other["margin"]) == ("", None)
     assert "COLUMN=NUMBER" in refuse(compare, "S", "R", "--within", "much")
     assert "did you mean 'compression'?" in refuse(compare, "S", "R", "--profile", tiny, "--within", "compresion=1")
+    for words in (("100",), ("compression=1e9",)):
+        problem = refuse(compare, "S", "R", "--profile", tiny, "--within", *words)
+        assert "expected less than 100 points" in problem
