@@ -39,7 +39,9 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
     changes = f" with {' '.join(map(str, overrides))}" if overrides else ""
     of_fidelity = f", fidelity {fidelity}" if has_fidelities else ""
     terms = f"{suite.Profile.noun} {name}{changes}{of_fidelity}, budget {budget}"
-    reason = f"none of its {len(stored_jobs)} runs belongs to {terms}; "
+    number = len(stored_jobs)
+    which = "its only run does not belong" if number == 1 else f"none of its {number:,} runs belongs"
+    reason = f"{which} to {terms}; "
     choice_words = _choice_words(suite, name, fidelity, budget)
     task_words = ["-t", ",".join(query.tasks_of(suite))] if query.tasks or suite is not main_suite() else []
     words = [*map(str, overrides), *task_words, *choice_words]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from madbench.config.allowed import with_checked_arguments
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels import reading_problem
 from madbench.rows import Grid, Row, SuiteRow
-from madbench.store.runs import command_on, training_command
+from madbench.store.runs import command_on
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import beside_profiles
 
@@ -139,8 +140,7 @@ class Selection(Query):
         with_complete_seed = " with a complete seed of both"
         if not compared_labels:
             absent = [label for label in self.labels if label not in started_columns]
-            command = training_command(self.results, labels=absent)
-            advice = f"; {' and '.join(absent)} must be trained first: {command}, with the options of this command"
+            advice = f"; {' and '.join(absent)} must be trained first:\n  {self._training(results, absent)}"
             problem = self._shares_no("task") + (with_complete_seed if unfinished else "") + (advice if absent else "")
             raise StoreError(f"{self.results}: {problem}")
         for label in others:
@@ -148,6 +148,14 @@ class Selection(Query):
                 addition = with_complete_seed if label in unfinished else ""
                 self.warn(f"{label} is left out: it shares no task with {baseline}{addition}")
         return table.of_origin(results.origin(names_profiles=True))
+
+    def _training(self, results: Results, labels: Sequence[str]) -> str:
+        """The command that trains ``labels`` under the protocol of ``results``, on the requested tasks or on all."""
+        from madbench.experiment.commands import train_words
+
+        row = results.rows[0]
+        tasks = self.tasks_of(row.protocol.suite) if self.tasks else None
+        return shlex.join(train_words(row, self.results, labels, {job.seed for job in row.jobs}, tasks))
 
     @with_checked_arguments
     def attribute(self, shows_pairs: bool = False) -> AttributionTable:

@@ -187,7 +187,8 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored_jobs: 
                 continue
         elif query.is_shown_as_stored(label) or (not query.labels and (jobs_of or not changes)):
             if query.labels and jobs_of:
-                query.warn(f"{label} is left out; it has no run under {protocol.title}")
+                changed = f" with {' '.join(map(str, protocol.overrides))}" if protocol.overrides else ""
+                query.warn(f"{label} is left out; it has no run under {protocol.title}{changed}")
             continue
         if plan := _plan(query, protocol, label):
             plans.append(plan)

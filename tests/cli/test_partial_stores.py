@@ -151,7 +151,7 @@ def test_compare_tells_missing_complete_seeds_from_missing_tasks(store, tmp_path
     ended = read("compare", "S", "R", *words)
     assert ended.stderr == "results: S shares no task with R with a complete seed of both\n"
     absent = read("compare", "S", "S-c", *words).stderr
-    assert "results: S shares no task with S-c; S-c must be trained first: madbench run S-c" in absent
+    assert "results: S shares no task with S-c; S-c must be trained first:\n  madbench run S-c -t compression" in absent
 
 
 @pytest.mark.slow
