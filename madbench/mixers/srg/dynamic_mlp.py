@@ -112,6 +112,11 @@ class DynamicMLP(nn.Module):
     """
 
     paths = PATHS
+    settings = ("rope", "rope_order", "lambda_init", "position_rows", "register_place")
+    """The settings of the family that this class and its reference take as arguments.
+
+    Other settings reach the mixer as fields of its allocation, or through its ranks.
+    """
 
     def __init__(
         self,
@@ -257,8 +262,7 @@ class DynamicMLP(nn.Module):
         Return (B, number of rows, D) for the given row indices, or all T rows if ``rows`` is None.
         """
         check_weights(self, "q", "k", "v", "o")
-        names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place", "causal", "window", "rotated")
-        settings = {name: getattr(self, name) for name in names}
+        settings = {name: getattr(self, name) for name in (*self.settings, "causal", "window", "rotated")}
         return reference(dict(self.named_parameters()), self.label, self.n_head, x, rows=rows, **settings)
 
     def prefill(self, x: Tensor, slide: bool = False) -> tuple[Tensor, Cache]:

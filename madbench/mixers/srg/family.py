@@ -218,8 +218,8 @@ class SrgFamily(Family[SrgLabel, SrgAllocation]):
     ) -> DynamicMLP:
         from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
-        names = ("rope", "rope_order", "lambda_init", "position_rows", "register_place")
-        return DynamicMLP(allocation, path=path, causal=causal, **{name: getattr(settings, name) for name in names})
+        own = {name: getattr(settings, name) for name in DynamicMLP.settings}
+        return DynamicMLP(allocation, path=path, causal=causal, **own)
 
     def checks(self, label: SrgLabel) -> Iterable[Check]:
         """The checks of :mod:`madbench.mixers.srg.checks` for this label."""

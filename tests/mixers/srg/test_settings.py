@@ -1,18 +1,25 @@
-"""Settings gates, register_place and causal: loops, paths, counts, and refused values."""
+"""Settings: each one in the forward pass and in the reference, loops, paths, counts, and refused values."""
 
 from __future__ import annotations
+
+import dataclasses
+import typing
 
 import numpy as np
 import pytest
 import torch
 
 from madbench.errors import ConfigError, TrainingError
-from madbench.mixers import build, solve
+from madbench.mixers import build, effective_settings, solve, used_settings
 from madbench.mixers.checks import run_checks
 from madbench.mixers.srg import letter_checks
+from madbench.mixers.srg.family import Settings
+from madbench.mixers.srg.grammar import LETTERS
+from madbench.mixers.srg.listing import every_label
 from madbench.suites.mad.suite import MAD, MadProfile
 from srg_rows import decode, fast_paths, one_row
 
+SMALL = (24, 2, 12, "paper")
 SETTINGS_CASES = [
     ("R-g-q", {"gates": "qk"}, {}),
     ("S-pg-q-1", {"gates": "vo"}, {}),
@@ -34,6 +41,51 @@ NON_CAUSAL_CASES = [
     ("R-che-q-12o", {}),
     ("R-k-q-1o", {"register_place": "last"}),
 ]
+
+
+def other_values(name):
+    """Values of a setting besides its default: all others of a choice, or another number."""
+    usual, kind = getattr(Settings(), name), typing.get_type_hints(Settings)[name]
+    if typing.get_origin(kind) is typing.Literal:
+        return [value for value in typing.get_args(kind) if value != usual]
+    return [not usual] if kind is bool else [usual + 1] if kind is int else [usual / 2 or 0.5]
+
+
+def has_effect(name, value, label):
+    """True if the family says that the setting changes the label's mixer: its allocation, or the mixer itself."""
+    if name not in used_settings(label):
+        return False
+    allocation = solve(label, *SMALL)
+    return solve(label, *SMALL, **{name: value}) != allocation or name in effective_settings(allocation, {name: value})
+
+
+def every_setting():
+    """(setting, value, label) for each other value of each setting, with the shortest label on which it has an effect.
+
+    If letters declare the setting, there is one such label for each of them. The label is empty if there is none.
+    """
+    labels = sorted(every_label(), key=len)
+    for name in (field.name for field in dataclasses.fields(Settings)):
+        for letter in [row.letter for row in LETTERS if name in row.settings] or [""]:
+            for value in other_values(name):
+                found = (label for label in labels if letter in label and has_effect(name, value, label))
+                yield name, value, next(found, "")
+
+
+@pytest.mark.parametrize(("name", "value", "label"), [*every_setting()])
+def test_a_setting_changes_the_forward_pass_and_the_reference_alike(name, value, label, make, randn):
+    assert label, f"{name} has no effect on any label"
+    x, results = randn(1, 10, 24), []
+    for settings in ({}, {name: value}):
+        mixer = make(label, *SMALL[:3], **settings)
+        expected = mixer.reference(x)
+        for path in fast_paths(mixer):
+            mixer.path = path
+            torch.testing.assert_close(mixer(x), expected)
+        torch.testing.assert_close(decode(mixer, x)[:, -1], expected[:, -1])
+        results.append((mixer(x), expected))
+    for usual, changed in zip(*results):
+        assert (changed - usual).norm() > 1e-3 * usual.norm()
 
 
 @pytest.mark.parametrize(("label", "settings", "of_row"), SETTINGS_CASES)
