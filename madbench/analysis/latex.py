@@ -28,8 +28,8 @@ _ESCAPES = {character: "\\" + character for character in "&%$#_{}"} | {
     MINUS: "$-$",
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
-    "§": r"\S{}",
-    "¶": r"\P{}",
+    "§": r"$\mathsection$",  # in math, because letters such as those of \texttt may lack an outline font for it
+    "¶": r"$\mathparagraph$",
     "‖": r"$\|$",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
