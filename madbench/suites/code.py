@@ -102,7 +102,7 @@ class RunCode:
         does not list the run's code outside of this package.
         """
         texts = {"changed": f"{self.what} changed", "absent": f"{self.what} is not here", "unknown": "not recorded"}
-        return texts.get(self.state, f"madbench's {self.what} changed" if self.state == "other" else "")
+        return texts.get(self.state, f"madbench's code of {self.what} changed" if self.state == "other" else "")
 
 
 def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
@@ -130,7 +130,8 @@ def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
     parts = [part for part in PARTS if recorded.get(part, "") != here.get(part, "")]
     if "processor" in details:  # of a run on a CPU, where runs were trained again to show that digests are equal
         parts = [part for part in parts if not gives_equal_bits(part, str(recorded.get(part, "")), here.get(part, ""))]
-    return RunCode("other", ", ".join(parts)) if parts else RunCode()
+    names = [f"the {'label family' if part == 'family' else part}" for part in parts]
+    return RunCode("other", " and ".join(names)) if parts else RunCode()
 
 
 def _printable(place: str) -> str:

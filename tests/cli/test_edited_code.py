@@ -190,7 +190,7 @@ def test_only_rows_of_other_code_are_marked(main, tiny, store, fill_edited):
     shown = table(main, "--profile", tiny, "-t", ",".join(TASKS)).stdout
     rows = {line.split()[0]: line for line in shown.splitlines() if line.startswith("S")}
     assert "¶" not in rows["S"] and "¶" in rows["S-c"]
-    fact = "4 runs of S-c were trained with another version of madbench's code of task"
+    fact = "4 runs of S-c were trained with another version of madbench's code of the task"
     said = f"{fact}; madbench run ... --force trains them again."
     assert said in " ".join(shown.split())
     planned = plan(main, tiny, "S", "S-c")
@@ -225,7 +225,7 @@ def test_every_format_marks_rows_of_other_code_and_still_shows_the_best(main, ti
     fill_edited("S", seeds=(0, 1, 2), accuracy=0.9, task="0123456789abcdef")
     fill_edited("S-c", seeds=(0, 1, 2), accuracy=0.1)
     shown = table(main, "--profile", tiny, "-t", ",".join(TASKS), "-f", format).stdout
-    marks = {"latex": r"\P{}", "json": '"has_other_code": true', "csv": "has_other_code"}
+    marks = {"latex": r"$\mathparagraph$", "json": '"has_other_code": true', "csv": "has_other_code"}
     bold = {"markdown": "| **", "latex": r"\textbf", "html": "best", "json": '"best"', "csv": "best"}
     assert marks.get(format, "S ¶") in shown and bold[format] in shown
 
@@ -236,7 +236,7 @@ def test_a_caption_in_latex_defines_the_sign_of_other_code_without_advice(main, 
     fill_edited("S", accuracy=0.9, task="0123456789abcdef")
     fill_edited("S-c", accuracy=0.1)
     shown = table(main, "--profile", tiny, "-t", ",".join(TASKS), "-f", "latex", *notes).stdout
-    assert r"\P{}: some runs used another version of the code" in shown
+    assert r"$\mathparagraph$: some runs used another version of the code" in shown
     assert "force" not in shown and "were trained with" not in shown
 
 
@@ -245,7 +245,7 @@ def test_a_caption_in_latex_defines_the_sign_of_other_code_without_advice(main, 
 def test_other_captions_in_latex_state_other_code_without_advice(main, tiny, fill_edited, verb):
     fill_edited("S", "S-c", task="0123456789abcdef")
     shown = table(lambda _, *words: main(*verb, *words), "--profile", tiny, "-t", ",".join(TASKS), "-f", "latex").stdout
-    assert "8 runs of S, S-c were trained with another version of madbench's code of task." in shown
+    assert "8 runs of S, S-c were trained with another version of madbench's code of the task." in shown
     assert "force" not in shown
 
 
@@ -254,7 +254,7 @@ def test_other_captions_in_latex_state_other_code_without_advice(main, tiny, fil
 def test_notes_of_other_verbs_name_runs_of_another_version(main, tiny, fill_edited, verb):
     fill_edited("S", "S-c", "S-p", task="0123456789abcdef")
     ended = main(*verb, "--profile", tiny, "-t", ",".join(TASKS))
-    assert "another version of madbench's code of task" in " ".join(ended.stdout.split()), ended.stderr
+    assert "another version of madbench's code of the task" in " ".join(ended.stdout.split()), ended.stderr
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ def test_figures_and_the_report_note_runs_of_another_version(main, tiny, fill_ed
     fill_edited("S", "S-c", task="0123456789abcdef")
     words = ["--profile", tiny, "-t", ",".join(TASKS)]
     assert main("plot", "scores", *words, "--output", "slides").code == 0
-    text = "8 runs of S, S-c were trained with another version of madbench's code of task"
+    text = "8 runs of S, S-c were trained with another version of madbench's code of the task"
     assert text in (tmp_path / "slides" / "scores.csv").read_text()
     ended = main("report", *words, "--output", "page.html")
     assert ended.code == 0, ended.stderr
