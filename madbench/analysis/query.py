@@ -81,10 +81,11 @@ class Query(Choice):
 
     @functools.cached_property
     def leading(self) -> Suite:
-        """The suite to which :attr:`profile` belongs, as do the overrides that do not begin with a suite's name.
+        """The suite that :attr:`profile` applies to. Overrides without a suite's name at their beginning apply to it
+        too.
 
-        This is the suite of the first requested task. If no task was requested, it is the first suite with stored runs
-        and, if a profile was requested, with this profile. If there is no such suite, it is the main suite.
+        This is the suite of the first requested task. If no task was requested, it is the first suite that has stored
+        runs and, if a profile was requested, has this profile. If there is no such suite, it is the main suite.
         """
         if self.requested_tasks is not None:
             return suites()[next(iter(self.requested_tasks), main_suite().name)]

@@ -333,7 +333,10 @@ class _Driver(Execution):
             self.end(group, lock)
 
     def end(self, group: LockedGroup, lock: JobLock) -> None:
-        """Store and report the result of one job of a group. ``lock`` is the lock of this job and has its result."""
+        """Store the result of one job of a group, unlock the job, and report it as finished.
+
+        ``lock`` is the lock of the job. Its field ``result`` must be set.
+        """
         record = self.store_result(group, lock)
         assert group.slot is not None  # set at its first message
         self.finish(lock.job, record, group.slot)

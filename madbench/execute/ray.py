@@ -150,7 +150,7 @@ class RayBackend(Backend):
         return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
     def _places(self) -> int:
-        """The number of tasks that the cluster can run at the same time."""
+        """The number of groups that the machines of the cluster can train at the same time."""
         needs = {"CPU": self.cpus, "GPU": self.gpus}
         return sum(min(int(node.get(name, 0) // n) for name, n in needs.items() if n) for node in self.machines())
 

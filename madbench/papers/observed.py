@@ -315,10 +315,10 @@ def _repeated(job: Job) -> Tensor:
 
 
 def _recognized(gated: Callable[[Callable[[Tensor], Tensor]], Tensor], measured: Tensor) -> str:
-    """The name in ``FUNCTIONS`` of the function f for which ``gated(f)`` equals ``measured``.
+    """The name in ``FUNCTIONS`` of the first function f for which ``gated(f)`` agrees with ``measured``.
 
-    ``CLOSE`` is the largest difference, relative to the largest value. The text ``another function`` if no function
-    fits.
+    Two tensors agree if no entries differ by more than ``CLOSE`` times the largest absolute value of ``gated(f)``. The
+    result is ``another function`` if no function agrees.
     """
     for name, function in FUNCTIONS.items():
         expected = gated(function)

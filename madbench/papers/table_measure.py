@@ -78,8 +78,8 @@ def _stored_under(results: Results, budget: Budget) -> Results | None:
 def beside_published(request: Request, parts: Sequence[Results]) -> Listing:
     """The table of an item: our means with intervals, and the published numbers below each label.
 
-    ``parts`` has the results of each budget, first those that were requested. If there are several, the rows name their
-    budget.
+    ``parts`` has the results under each budget. Those under the requested budget come first. If there are several
+    parts, each label has one row per budget, and the name of the row contains the budget.
     """
     import numpy as np
 

@@ -76,10 +76,12 @@ def outcomes_of(request: Request) -> dict[str, dict[str, CheckResult]]:
 
 
 def _by_loops(label: str, outcome: CheckResult) -> CheckResult | None:
-    """The result of a failed check when its mixers are computed by loops in float64 instead.
+    """Repeat a failed check of ``label`` with its mixers computed by loops in float64. Return the result of this second
+    run.
 
-    None if the check passed, raised an error, or calls no mixer that has such loops. Also None if the check fails with
-    the loops too but the operator is wrong (:func:`failing_operators`): the failure then says nothing about the paper.
+    ``outcome`` is the result of the first run. None if it is no failure, or an error, or if the check calls no mixer
+    with such loops. Also None if both runs fail and the label's operator fails its own checks
+    (:func:`failing_operators`). The failure may then be the operator's fault, so it says nothing about the paper.
     """
     if outcome.verdict != "fail" or outcome.error:
         return None

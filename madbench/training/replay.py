@@ -148,7 +148,9 @@ class Replayed:
         return program(*inputs)
 
     def _timed(self, seconds: list[float], inputs: Sequence[Tensor]) -> list[Tensor | None]:
-        """Compute the pass without a program, append its time in seconds to ``seconds``, and return its outputs."""
+        """Compute the pass as usual, without a recorded program, append its time in seconds to ``seconds``, and return
+        its outputs.
+        """
         # with one thread, CPU time leaves out other processes
         clock = time.perf_counter if torch.get_num_threads() > 1 else time.thread_time
         began = clock()

@@ -45,13 +45,15 @@ In a column without a finite range, such as a loss: ``LOSS_SPREAD_SHARE`` times 
 SPLIT_SHARE = 0.15
 """The prior probability that a label splits in a column, so that it solves the task in some seeds and not in others."""
 GAP_SHARE = 0.35
-"""The distance between the values of seeds that solve and that do not solve a task, as a share of the range of the
-column. It applies to labels that split."""
+"""The assumed gap of a label that splits, i.e. that solves a task in some seeds only: the distance between the values
+of seeds that solve the task and of seeds that do not, as a share of the range of the column. It scales the variance
+that is added to a mean for a split that the stored seeds may not show.
+"""
 VISIBLE_SHARE = 0.25
 """If seeds of a label differ by more than this share of the range of the column, the label may split.
 
-A label splits if it solves the task in some seeds and not in others. The variance of such seeds already shows the
-split, so nothing is added for it.
+A label splits if it solves the task in some seeds and not in others. The sample variance of such seeds already contains
+the split. Otherwise a term for a split that the seeds do not show is added to the variance of their mean.
 """
 SPLIT_FREEDOM = 4.0
 UNLEARNED_SHARE = 0.05

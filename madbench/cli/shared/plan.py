@@ -307,7 +307,11 @@ def _rates_text(cells: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _rows(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Sum the cells of a plan over the tasks. The result has one entry per row of the grid."""
+    """Combine the entries of a plan, one per row and task, into one entry per row of the grid.
+
+    Numbers of jobs, steps, FLOPs and estimated seconds are summed over the tasks. The seconds are None if those of a
+    task are None. ``parameters`` lists the different parameter counts of all tasks.
+    """
     rows: dict[str, dict[str, Any]] = {}
     for cell in cells:
         row = rows.setdefault(cell["row"], {"row": cell["row"], "parameters": []} | dict.fromkeys(_ADDED, 0))

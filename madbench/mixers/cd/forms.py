@@ -53,7 +53,8 @@ class Dynamics:
     beta: Tensor | None
     """(B, H, T) strengths beta_t of the mirrors. None without mirrors."""
     length: Tensor | None = None
-    """(B, H, T) lengths of the keys kbar, if ``w`` has their directions. None otherwise."""
+    """(B, H, T) lengths of the keys ``k``, if the mirrors' directions ``w`` are these keys divided by their lengths.
+    None if there are no mirrors, or if they have directions of their own."""
     row_log: Tensor | None = None
     """(B, H, T) logarithm of a factor that is kept apart from the scores of each row, so that they do not overflow. The
     full scores of a row are its scores times e^row_log. None if the factor is 1."""

@@ -14,7 +14,8 @@ that they exceed the budget (``!``). ``!`` is an error if nothing adds parameter
 HyperMLP paper's Table 1, for which ``is_in_table1`` is true.
 
 The syntax, the messages, the suggested labels, the explanations, the help and the factors of labels all derive from
-``LETTERS``. A source that names no other paper is a place in the HyperMLP paper (arXiv 2602.12601).
+``LETTERS``. The field ``source`` of a letter is a place in the HyperMLP paper (arXiv 2602.12601), unless it names
+another paper.
 """
 
 from __future__ import annotations

@@ -49,8 +49,7 @@ class StepMixing:
     gain: Tensor
     """Diagonal of the diagonal matrix, 1 + p, (heads, 1, L)."""
     is_from_end: bool
-    """True if the last slot uses the last table row at every number of slots, False if the first slot uses the first
-    row."""
+    """Which rows of the mixing tables a step with W slots uses: the last W if True, the first W if False."""
 
     @staticmethod
     def of(mixing: SequenceMixing | None, into: str, out_of: str, is_reversed: bool) -> StepMixing | None:

@@ -190,7 +190,8 @@ class Tile:
     def forward(self, x: Operands) -> tuple[Tensor, Tensor | None]:
         """Return the outputs of the rows (H N, M, V), and the norm (H, N, M) to divide them by, or None for base S.
 
-        If the tile has sheets for a backward pass, they keep the values that :meth:`backward` reads.
+        If the tile was built with memory for a backward pass, its sheets (:class:`Sheet`, tensors of scores and of what
+        is computed from them) keep the values that :meth:`backward` reads.
         """
         weights, norm = self._fill(x)
         o = x.v.new_empty(len(x.v), x.q.shape[1], x.v.shape[-1])

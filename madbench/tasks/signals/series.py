@@ -43,7 +43,8 @@ class Series:
     longest_lag: int = 24
     """The longest lag of a channel."""
     coupling: float = 0.95
-    """|a_c|, below 1."""
+    """|a_c|, above 0 and below 1: the weight, up to its sign, with which each channel repeats an earlier value of the
+    channel that it follows. The rest of a channel's variance, 1 - |a_c|^2, is noise."""
     world: int = 0
     """The seed of couplings, lags and signs."""
     num_train_examples: int = 2000

@@ -81,11 +81,12 @@ def forward_kernel(
     VA: tl.constexpr, VR: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, P: tl.constexpr,
     S: tl.constexpr,
 ):  # fmt: skip
-    """Write the attention output to OUT, the sums of activations times B2 to U, and the norms to NORM.
+    """Write the output to OUT, the sums of activations times B2, divided by the norms, to U, and the norms to NORM.
 
     For S, NORM gets the log2 of the sum of exponentials. One program computes P rows of one head and VA + VR columns of
-    v, and loops over the keys, S at a time. STATE has for each tile of P rows the sum of A2_i v_i^T over all rows i
-    before the tile. The other inputs are as for ``keys_kernel`` of the backward pass.
+    v, and loops over the keys, S at a time. S2 and A2 are the strengths and the left table of R(2). STATE has for each
+    tile of P rows the sum of A2_i v_i^T over all rows i before the tile. The other inputs are those of ``keys_kernel``
+    of the backward pass (:mod:`madbench.mixers.srg.kernels.position_backward`).
     """
     tile, bh = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
     start, head = tile * P, bh % H

@@ -200,9 +200,9 @@ def bend(mixer: DynamicMLP, x: Tensor, is_static: bool = False) -> float:
     across[:free], along[:free] = x[1, 0, :free], x[1, 1, :free]
 
     def hidden(u: float, s: Tensor) -> Tensor:
-        """Hidden scores (points, slots) of the first head if the last token moves in two fixed directions.
+        """The scores after R(1) of the last row, in the first head: (points, slots), one row per value of ``s``.
 
-        It moves by ``u`` in the direction ``across``, and at point i by s[i] in the direction ``along``.
+        For value i, the last token is moved by ``u * across + s[i] * along``.
         """
         moved = x[:1].repeat(len(s), 1, 1)
         moved[:, -1] += u * across + s[:, None] * along

@@ -70,10 +70,15 @@ def truncation(mixer: DynamicMLP, x: Tensor) -> float:
 
 
 def dummy_slots(mixer: DynamicMLP, x: Tensor) -> float:
-    """Compare the atoms of a window with those of a longer input, whose other atoms must be zero (Corollary C.7).
+    """Compare the atoms of a window with those of a longer input that ends with the window (Corollary C.7).
 
-    The mixing matrices of the window are extended by zero. Return the largest of the differences, or the largest number
-    of slots of a row that are active in only one of the two inputs, if it is larger.
+    The atom of slot j is the pair of row j of R(1)^T X and row j of R(2)^T X, where X is the context
+    (:mod:`madbench.mixers.srg.theorems.pool`). The mixing matrices are first extended by zero to the slots behind the
+    window. The atoms of the window must then be equal, and the other atoms of the longer input must be zero.
+
+    Return the largest, over heads and sequences, of three numbers: the relative difference of the window's atoms, the
+    largest absolute entry of the other atoms, and the number of slots of the last row that are active in only one of
+    the two inputs.
     """
     count = _extend_by_zero(mixer)
     _clear_before_window(mixer, x)

@@ -1,10 +1,13 @@
-"""Lemma 2 as checks named V16: the size |T| = c |Z| of the set T of transformations that suppress a token.
+"""The checks V16 of Lemma 2: |T| = c |Z|, where T is the set of transformations that suppress a token.
 
-Z is the set of scores whose coefficient is 0. T is the set of pairs of matrices (T_q, T_h) that map two tokens x_i and
-x_j to a score in Z. The paper measures T by volume. The volume is infinite for every Z of positive length, because T_q
-may grow while T_h shrinks. Here the entries of T_q and T_h are normally distributed, and x_i and x_j have length 1. The
-size of T is then the share of random pairs that are in T. A score z has the density g(z) with g(0) = Gamma((n - 1)/2) /
-(2 sqrt(pi) Gamma(n/2)), where n is the key width.
+A token is suppressed if its coefficient is 0. Z is the set of scores whose coefficient is 0, and |Z| its length. T is
+the set of pairs of matrices (T_q, T_h) that map two tokens x_i and x_j to a score in Z. The paper measures T by its
+volume, but this is infinite for every Z of positive length, because T_q may grow while T_h shrinks. Here |T| is
+therefore the share of random pairs that are in T. The entries of T_q and T_h are normally distributed, and x_i and x_j
+have length 1.
+
+For a narrow interval Z around 0, the factor c is then the density of random scores at 0. It is g(0) = Gamma((n - 1)/2)
+/ (2 sqrt(pi) Gamma(n/2)), where n is the key width.
 """
 
 from __future__ import annotations

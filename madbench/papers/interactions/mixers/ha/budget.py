@@ -93,10 +93,12 @@ class HaAllocation(InteractionAllocation):
         return flops
 
     def flops_of_sums(self) -> float:
-        """The FLOPs per token of the running sums of all heads.
+        """The FLOPs per token of the running sums of all heads, which replace a loop over tuples.
 
-        A head builds products of keys and values, multiplies them by the sums of inner slots, adds them, and reads the
-        sums.
+        For each entry of its sums, a head of degree n takes 1 FLOP per slot with its own keys and values, for the
+        product of key and value; n - 2 to multiply across the n - 1 slots of a tuple; 1 per running sum to add the
+        token; and 2 to read the result with the query. With RoPE entries are complex: n - 2 becomes 6 (n - 2), and the
+        other counts double.
         """
         return sum(map(self._operations, self.degrees)) * self.widths["qk"] * self.widths["vo"]
 

@@ -3,11 +3,19 @@
 ::
 
     ha     = "ha:", [ base ], degree, { "+", degree }, [ "u" ], [ tuples ], [ "-p" ], [ "-", rank ], [ "!" ]
-    base   = "L" | "C"             linear, factored | linear, full coupling tensors; absent: softmax
-    degree = "2" .. "9"            n, tokens of an interaction including the row's own, for one part of the heads; at
-                                   most 4 parts, ascending, with equal shares; 2 (softmax attention) only with higher
-    u      unshared slots          tuples = "s" strict | "a" all; absent: ordered
-    p      RoPE                    rank   = "q" | "v", the rank that is reduced   !   no rank is reduced
+    base   = "L" | "C"
+    degree = "2" .. "9"
+    tuples = "s" | "a"
+    rank   = "q" | "v"
+
+- base: absent for softmax, ``L`` for linear with queries, keys and values, ``C`` for linear with full coupling tensors.
+- degree: n, the number of tokens of an interaction, including the row's own. The heads are divided into equal parts,
+  at most 4, and each part has a degree. Degrees ascend. 2, which is ordinary attention, goes only with a higher one.
+- ``u``: every slot of a tuple has its own keys and values. Without it, all slots of a head share them.
+- tuples: the tuples (j1, .., j_(n-1)) of tokens that a row sums over. Absent: j1 >= j2 >= ..; ``s``, strict:
+  j1 > j2 > ..; ``a``: all.
+- ``p``: RoPE.
+- rank: the rank that is reduced to meet the budget. With ``!`` no rank is reduced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""HyperAttention with factored effects: softmax and linear, with shared and unshared slots (Def. G.1, G.3)."""
+"""HyperAttention whose scores are products of a query and keys: softmax and linear (Def. G.1, G.3).
+
+A head scores tuples of tokens. The slots of a tuple share one set of keys and values (Def. G.1), or each slot has its
+own (Def. G.3). Full coupling tensors are not in this module.
+"""
 
 from __future__ import annotations
 
