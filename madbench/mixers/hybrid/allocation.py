@@ -40,7 +40,7 @@ class HybridLabel:
         length = len(self.layers)
         if depth % length and not self.is_cut:
             below, above = depth // length * length, (depth // length + 1) * length
-            fitting = f"n_layer {below} or {above}" if below else f"n_layer {above}"
+            fitting = f"model.n_layer={below} or {above}" if below else f"model.n_layer={above}"
             raise ConfigError(
                 f"{self}: a model of {depth} layers is no multiple of the pattern's {length}; use {fitting}, or "
                 f"'{join_pattern(self.layers, is_cut=True)}' to cut the last repetition"

@@ -86,9 +86,9 @@ def test_a_module_is_explained_without_a_statement_on_its_cache():
 def test_the_pattern_is_repeated_over_the_depth_or_refused_with_the_nearest_depths():
     names = [str(label) for label in block_labels("2xKDA/S", 6)]
     assert names == ["KDA", "KDA", "S"] * 2
-    with pytest.raises(ConfigError, match=r"use n_layer 3 or 6, or '2xKDA/S/\.\.\.'"):
+    with pytest.raises(ConfigError, match=r"use model\.n_layer=3 or 6, or '2xKDA/S/\.\.\.'"):
         block_labels("2xKDA/S", 4)
-    with pytest.raises(ConfigError, match="use n_layer 3, or"):
+    with pytest.raises(ConfigError, match=r"use model\.n_layer=3, or"):
         block_labels("2xKDA/S", 2)
     assert [str(label) for label in block_labels("2xKDA/S/...", 4)] == ["KDA", "KDA", "S", "KDA"]
 
