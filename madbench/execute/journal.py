@@ -15,7 +15,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -149,7 +149,11 @@ def read_sweeps(results: Path, most_ended: int) -> list[dict[str, Any]]:
     """The journals of all running sweeps and of the last ``most_ended`` other sweeps, ordered by their start.
 
     Each journal is a dict with the fields of the file, ``name``, ``state``, and ``silent_seconds``, the time since its
-    last write. The state is ``running``, ``finished``, ``interrupted``, ``error``, ``died``, ``unknown`` or
+    last write. The jobs that an ended sweep left open are looked up in the store: ``open`` has those without a stored
+    run. Their number in ``counts`` is ``not done``, and the number of the others is ``stored since``. ``done`` counts
+    all jobs except those that are not done.
+
+    The state is ``running``, ``finished``, ``interrupted``, ``error``, ``died``, ``unknown`` or
     ``damaged``. It is ``unknown`` if no end is recorded and files cannot be locked here; the field ``error`` has the
     reason. A damaged journal has ``name``, ``state`` and ``error`` only.
     """
@@ -157,7 +161,25 @@ def read_sweeps(results: Path, most_ended: int) -> list[dict[str, Any]]:
     sweeps = [_read(results / FOLDER / name) for name in names]
     others = [sweep for sweep in sweeps if sweep["state"] != "running"]
     hidden = {sweep["name"] for sweep in others[: max(0, len(others) - most_ended)]}
-    return [sweep for sweep in sweeps if sweep["name"] not in hidden]
+    shown = [sweep for sweep in sweeps if sweep["name"] not in hidden]
+    stored = set(names_in(results / "runs"))
+    for sweep in shown:
+        if sweep["state"] not in ("running", "damaged"):
+            _count_by_store(sweep, stored)
+    return shown
+
+
+def _count_by_store(sweep: dict[str, Any], stored: Collection[str]) -> None:
+    """Count the open jobs of an ended sweep by ``stored``, the ids of the stored runs.
+
+    The journal cannot tell which of them are done: the sweep may have died between a run's end and the next write, and
+    a later sweep may have trained others.
+    """
+    left = [job_id for job_id in sweep["open"] if job_id not in stored]
+    counts = {name: count for name, count in sweep["counts"].items() if name not in ("running", "waiting")}
+    counts |= {"stored since": len(sweep["open"]) - len(left), "not done": len(left)}
+    sweep |= {"open": left, "done": sweep["total"] - len(left)}
+    sweep["counts"] = {name: count for name, count in counts.items() if count}
 
 
 _NUMBER = (int, float)
@@ -227,9 +249,6 @@ def _read(path: Path) -> dict[str, Any]:
         problem = f"{path}: not the journal of a sweep: {error}; delete it: results are not read from it"
         return {"name": path.stem, "state": "damaged", "error": problem}
     if not is_alive:
-        counts = sweep["counts"]
-        if unfinished := counts.pop("running", 0) + counts.pop("waiting", 0):
-            counts["not done"] = unfinished
         sweep |= {"slots": [], "seconds_left": None}
     state = "running" if is_alive else sweep.pop("ended", "unknown" if unlockable else "died")
     if state == "unknown":

@@ -71,9 +71,15 @@ def test_a_sweep_that_died_is_shown_with_the_command_that_resumes_it(begin, invo
     assert output.startswith("died ") and "1 finished, 39 not done" in output
     assert "it died, 39 jobs left: the same command resumes" in output
     assert "&& madbench run R-cg-q-12o --seeds 0-39" in output
-    for job in JOBS[1:]:
+    (store.root / "runs" / JOBS[1].id).mkdir()  # stored just before the sweep was killed, so the journal lacks its end
+    output = invoke(ls, "sweeps", "--results", tmp_path).output
+    assert "1 finished, 1 in the store by now, 38 not done" in output and "it died, 38 jobs left" in output
+    (sweep,) = json.loads(invoke(ls, "sweeps", "--results", tmp_path, "-f", "json").output)
+    assert sweep["counts"] == {"finished": 1, "stored since": 1, "not done": 38} and sweep["done"] == 2
+    for job in JOBS[2:]:
         (store.root / "runs" / job.id).mkdir()
-    assert "all its jobs are in the store by now" in invoke(ls, "sweeps", "--results", tmp_path).output
+    output = invoke(ls, "sweeps", "--results", tmp_path).output
+    assert "1 finished, 39 in the store by now\nall its jobs are in the store by now" in output
 
 
 def test_interrupted_and_broken_sweeps_are_listed_as_such(begin, invoke, tmp_path):

@@ -16,12 +16,15 @@ from madbench.cli.shared.printing import count_text, duration, first_of, print_j
 from madbench.cli.shared.progress import SKIPPED, job_name, sweep_view
 from madbench.errors import no_effect
 from madbench.execute.journal import read_sweeps
-from madbench.files import names_in
 from madbench.store.runs import command_on, no_results_folder
 
 FAILURES = 10  # the most failures that are shown of one sweep
 SILENT = 60.0  # seconds without an event after which a sweep is shown as silent
-_COUNTS = ("finished", "diverged", "failed", "stored", "failed before", "busy", "running", "waiting", "not done")
+_COUNTS = (
+    "finished", "diverged", "failed", "stored", "failed before", "busy", "running", "waiting", "stored since",
+    "not done",
+)  # fmt: skip
+_COUNTED = SKIPPED | {"stored since": "in the store by now"}  # the text after a count
 _ENDINGS = {"died": "it died", "error": "not all was done", "interrupted": "it was interrupted"}
 _ENDINGS |= {"unknown": "if it has died"}
 
@@ -90,13 +93,13 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         if sweep["silent_seconds"] > SILENT:
             parts.append(f"no event for {duration(sweep['silent_seconds'])}")
     counts = sweep["counts"]
-    parts.append(", ".join(f"{counts[what]} {SKIPPED.get(what, what)}" for what in _COUNTS if what in counts))
+    parts.append(", ".join(f"{counts[what]} {_COUNTED.get(what, what)}" for what in _COUNTS if what in counts))
     if state == "error":
         parts.append(f"it ended with an error: {sweep['error']}")
     if state == "unknown":
         parts.append(sweep["error"])
     if state in _ENDINGS:
-        if open_count := len(set(sweep["open"]) - set(names_in(results / "runs"))):
+        if open_count := len(sweep["open"]):
             parts.append(f"{_ENDINGS[state]}, {count_text(open_count, 'job')} left: the same command resumes")
             parts.append(f"  cd {sweep['folder']} && {sweep['command']}")
         else:
