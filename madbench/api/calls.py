@@ -58,6 +58,7 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
         except TypeError as error:
             unknown = next((name for name in settings if name not in signature.parameters), "")
             hint = suggestion(unknown, signature.parameters) if unknown else ""
+            hint = hint or _hint_on_positions(verb.__name__, signature, arguments)
             raise TypeError(f"{verb.__name__}() {error}{hint}") from None
         with suppress(TypeError):  # labels of a wrong type: the verb itself raises the error
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
@@ -74,6 +75,21 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             return result
 
     return called
+
+
+def _hint_on_positions(name: str, signature: inspect.Signature, arguments: Sequence[object]) -> str:
+    """How to call the function ``name`` instead, if it got too many positional ``arguments``. Otherwise empty."""
+    parameters = signature.parameters.values()
+    positions = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    if len(arguments) <= len(positions):
+        return ""
+    if positions[:1] == ["self"]:
+        positions, arguments = positions[1:], arguments[1:]
+    *before, first = arguments[: len(positions)]
+    labels = [first, *arguments[len(positions) :]]
+    if positions[-1] in ("labels", "grid") and all(isinstance(label, str) for label in labels):
+        return f"; labels are given as a list: {name}({', '.join(map(repr, [*before, labels]))})"
+    return f"; by position it takes only {' and '.join(positions)}"
 
 
 @contextmanager

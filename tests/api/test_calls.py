@@ -75,3 +75,23 @@ def test_error_messages_rename_only_options_that_the_function_has(text, said):
     with pytest.raises(ConfigError) as caught, named_as_arguments({"protocol", "group", "sort_by"}):
         raise ConfigError(text)
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: madbench.compare("S-p", "my:ops.Decay"),
+            "labels are given as a list: compare(['S-p', 'my:ops.Decay'])",
+        ),
+        (lambda: madbench.sweep("S-p", "R"), "labels are given as a list: sweep(['S-p', 'R'])"),
+        (lambda: madbench.plot("loss", "S", "R"), "labels are given as a list: plot('loss', ['S', 'R'])"),
+        (lambda: madbench.open("r").select("S", "R"), "labels are given as a list: select(['S', 'R'])"),
+        (lambda: madbench.run("S", 3), "by position it takes only labels"),
+        (lambda: madbench.plot("loss", ["S"], "R"), "by position it takes only figure and labels"),
+    ],
+)
+def test_labels_that_are_not_in_a_list_are_refused_with_the_right_call(call, said):
+    with pytest.raises(TypeError, match=r"^\w+\(\) too many positional arguments; ") as caught:
+        call()
+    assert str(caught.value).endswith(f"; {said}")
