@@ -69,7 +69,7 @@ def _included(file: str, start: str | None) -> str:
 
 def _items(name: str) -> str:
     """A table of every item of a paper: what it is, its state here, the last verdict, the command, and the note."""
-    from madbench.cli.shared.printing import duration
+    from madbench.execute.base import duration
     from madbench.papers import load_paper
 
     paper = load_paper(name)

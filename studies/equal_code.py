@@ -39,8 +39,9 @@ from rich.console import Console
 import madbench
 from code_changes import ROOT, Difference, Function, changes_since
 from madbench.bench.again import RepeatableRuns, RepeatedRun, repeat, train_with
-from madbench.cli.shared.printing import count_text, duration, first_of, track_progress
+from madbench.cli.shared.printing import count_text, first_of, track_progress
 from madbench.cli.shared.progress import RunScreen
+from madbench.execute.base import duration
 from madbench.execute.products import DETAIL
 from madbench.files import write_atomically
 from madbench.identity.package import KNOWN_EQUAL, EqualDigests, equal_digests, gives_equal_bits

@@ -2,8 +2,9 @@
 
 ``run``, ``sweep`` and ``run_language_model`` train. They run jobs in worker processes. A worker imports the user's
 script only if it trains a class that the script defines. Such a script must call these functions under
-``if __name__ == "__main__":``. ``plan`` says what ``run`` would train, ``verify`` checks mixers, and ``open`` opens a
-results folder.
+``if __name__ == "__main__":``. While they train, a terminal shows a progress bar and a notebook the running jobs.
+Without either, one line per ended job is printed to stderr. ``plan`` says what ``run`` would train, ``verify`` checks
+mixers, and ``open`` opens a results folder.
 
 The other functions show stored runs. They return a figure, or a frame that a notebook shows as a table. Each has the
 name of a verb of the command line. All choose the stored runs by the following arguments, which are like the options of

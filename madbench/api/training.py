@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from madbench.errors import TrainingError
 from madbench.execute.base import Event, OnEvent, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
 from madbench.execute.options import MachineOptions, RunOptions
+from madbench.execute.sweep_state import SweepState, event_line
 from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.experiment.options import GridOptions, SharedOptions, TrainingCorpus
 from madbench.files import make_printable
@@ -187,8 +189,11 @@ def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Ex
 
     ``arguments`` are the keyword arguments of the public function that was called, such as :func:`run`. They may have
     the options for planning an experiment and those of :data:`EXECUTION`. ``policy`` has the rules that this function
-    takes as parameters of its own, ``force`` and ``retry``; ``arguments`` may set its other fields. During training a
-    terminal shows a progress bar. A notebook also shows the running jobs.
+    takes as parameters of its own, ``force`` and ``retry``; ``arguments`` may set its other fields.
+
+    During training a terminal shows a progress bar. A notebook also shows the running jobs. Otherwise every job that
+    ends is a line of stderr, as on the command line. It is printed and not logged, because a script that does not
+    configure ``logging`` would show no message of level INFO.
 
     Raises ``TrainingError`` if some of the jobs failed.
     """
@@ -212,7 +217,7 @@ def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Ex
 
     with ExitStack() as stack:
         track = stack.enter_context(experiment.tracking(tracking, warn))
-        show = stack.enter_context(_progress(experiment, console))
+        show = stack.enter_context(_progress(experiment, console, show_text))
 
         def on_event(event: Event) -> None:
             track(event)
@@ -231,12 +236,23 @@ def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Ex
 
 
 @contextmanager
-def _progress(experiment: Experiment, console: Console) -> Iterator[OnEvent]:
-    """A function that shows the progress of training: in a notebook the running jobs, in a terminal a bar."""
+def _progress(experiment: Experiment, console: Console, show_text: Callable[[str], None]) -> Iterator[OnEvent]:
+    """A function that shows the progress of training: in a notebook the running jobs, in a terminal a bar.
+
+    Otherwise it calls ``show_text`` with a line for every job that ends.
+    """
     if console.is_jupyter:
         with NotebookProgress(experiment.jobs) as progress:
             yield progress.on_event
-    else:
-        with Progress(console=console, disable=not console.is_terminal) as bars:
+    elif console.is_terminal:
+        with Progress(console=console) as bars:
             bar = bars.add_task("training", total=len(experiment.jobs))
             yield lambda event: bars.advance(bar, event["event"] in ("finished", "failed", "skipped"))
+    else:
+        state, began = SweepState(experiment.jobs, experiment.row_names), time.monotonic()
+
+        def on_event(event: Event) -> None:
+            if text := state.report(event_line(event), time.monotonic() - began):
+                show_text(text)
+
+        yield on_event

@@ -83,6 +83,14 @@ class Listener:
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
+def duration(seconds: float) -> str:
+    """The text of a duration: ``42 s``, ``3.0 min``, ``2.5 h``, ``4.1 days``. Days are used from 48 h on."""
+    for unit, size, least in (("days", 86400, 47.95 * 3600), ("h", 3600, 59.95 * 60), ("min", 60, 59.5)):
+        if seconds >= least:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def seconds_of(text: str) -> float:
     """Convert a time with a unit to seconds: ``"30m"`` gives ``1800.0``. The units are ``s``, ``m`` and ``h``.
 

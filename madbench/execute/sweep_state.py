@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from madbench.execute.base import Event, reason
+from madbench.execute.base import Event, duration, reason
 from madbench.jobs import Job
+from madbench.labels.names import typed_label
 from madbench.suites import size_of
 
 _HEADLINES = ("accuracy", "loss_l5", "mse")
@@ -41,6 +42,22 @@ def event_line(event: Event) -> dict[str, Any]:
         for name, value in line.items()
         if value is not None and not (isinstance(value, float) and not math.isfinite(value))
     }
+
+
+def job_name(job: Mapping[str, Any]) -> str:
+    """The name of a job, such as ``S-p compression lr 0.001 seed 0``.
+
+    ``job`` has the values ``label``, ``task``, ``seed`` and, for settings that differ between the jobs, ``detail``.
+    """
+    what = f"{typed_label(str(job.get('label')))} {job.get('task')}"
+    return " ".join([what, *([str(job["detail"])] if job.get("detail") else []), f"seed {job.get('seed')}"])
+
+
+def _outcome(line: Mapping[str, Any]) -> str:
+    if line["status"] != "finished":
+        return f"{line['status']}: {line['error']}"
+    formats = {"loss_l5": "loss {:.3f}", "accuracy": "accuracy {:.3f}", "mse": "squared error {:.2g}"}
+    return next((text.format(line[key]) for key, text in formats.items() if key in line), "finished")
 
 
 def distinctions(jobs: Iterable[Job], names: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
@@ -173,6 +190,19 @@ class SweepState:
             self.failures.append((job, line["error"]))
             done = running.fraction
         self._done_here += self.tokens_by_job[job] * (done - done_before)
+
+    def report(self, line: Mapping[str, Any], seconds: float) -> str:
+        """Update the state as :meth:`apply` does. Return the line of a log on the job if it ended, otherwise "".
+
+        An example is ``[3/6] S-p compression seed 0: accuracy 0.500 in 20 s``. Skipped jobs have no such line.
+        """
+        running = self.running.get(line["job"])
+        self.apply(line, seconds)
+        if line["event"] not in ("finished", "failed"):
+            return ""
+        took = f" in {duration(seconds - running.since)}" if running and "error" not in line else ""
+        name = job_name(self.jobs[line["job"]])
+        return f"[{self.done}/{len(self.jobs)}] {name}: {_outcome(line)}{took}"
 
     def advance_to(self, seconds: float) -> None:
         """Set the sweep's clock to ``seconds``, unless it shows a later time already."""

@@ -359,3 +359,16 @@ def test_a_sweep_names_the_keys_of_a_grid():
     assert keys <= inspect.signature(madbench.sweep).parameters.keys()
     with pytest.raises(TypeError, match=r"sweep\(\) got an unexpected keyword argument 'seed'"):
         madbench.sweep("S", seed=[0])
+
+
+def test_every_job_that_ends_is_a_line_of_stderr_without_a_terminal(tmp_path, fake_executor, capsys):
+    fake_executor.records = {"R": Record("diverged", error="loss was not finite")}
+    choices = {"overrides": TINY, "tasks": "compression", "device": "cpu", "results": tmp_path}
+    madbench.run(["S", "R"], **choices)
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.splitlines() == [
+        "[1/2] S compression seed 0: accuracy 0.500",
+        "[2/2] R compression seed 0: diverged: loss was not finite",
+    ]
+    madbench.run(["S", "R"], **choices)
+    assert capsys.readouterr().err == ""

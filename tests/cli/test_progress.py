@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from madbench.cli.shared.progress import RunScreen, job_name, sweep_view, train_on_screen
+from madbench.cli.shared.progress import RunScreen, sweep_view, train_on_screen
 from madbench.execute.base import Policy, ignore_event
 from madbench.execute.options import RunOptions
-from madbench.execute.sweep_state import SweepState
+from madbench.execute.sweep_state import SweepState, job_name
 from madbench.jobs import Record
 from madbench.suites.mad.suite import MAD
 from madbench.suites.tokens import TrainingConfig

@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from madbench.cli.shared.printing import duration, in_words, quantity
+from madbench.cli.shared.printing import in_words, quantity
+from madbench.execute.base import duration
 
 
 @pytest.mark.parametrize(

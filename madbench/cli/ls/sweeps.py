@@ -12,10 +12,12 @@ from rich.live import Live
 from rich.text import Text
 
 from madbench.cli.ls.listings import MOST_ENDED
-from madbench.cli.shared.printing import count_text, duration, first_of, print_json
-from madbench.cli.shared.progress import SKIPPED, job_name, sweep_view
+from madbench.cli.shared.printing import count_text, first_of, print_json
+from madbench.cli.shared.progress import SKIPPED, sweep_view
 from madbench.errors import no_effect
+from madbench.execute.base import duration
 from madbench.execute.journal import read_sweeps
+from madbench.execute.sweep_state import job_name
 from madbench.store.runs import command_on, no_results_folder
 
 FAILURES = 10  # the most failures that are shown of one sweep

@@ -12,8 +12,8 @@ from rich.console import Console
 from madbench.cli.shared.options import warn
 from madbench.cli.shared.plan import job_states
 from madbench.cli.shared.print_options import PrintOptions
-from madbench.cli.shared.printing import PLAIN, count_text, duration, in_words, print_json, print_text_table
-from madbench.execute.base import Policy
+from madbench.cli.shared.printing import PLAIN, count_text, in_words, print_json, print_text_table
+from madbench.execute.base import Policy, duration
 from madbench.papers import EVIDENCE, Item, Paper, loaded_papers
 from madbench.papers.making import STATES, Request, command_of, jobs_of, stored_verdicts
 from madbench.papers.shipped import archive_names, shipped_state

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from madbench.cli.shared.printing import PLAIN, count_text, duration, first_of, print_lines, quantity, table_lines
+from madbench.cli.shared.printing import PLAIN, count_text, first_of, print_lines, quantity, table_lines
 from madbench.errors import ConfigError, TrainingError
-from madbench.execute.base import Policy
+from madbench.execute.base import Policy, duration
 from madbench.execute.options import RunOptions
 from madbench.execute.slots import HEADROOM, PROCESS_BYTES, JobBatch, choose_threads, makespan, plan_batches
 from madbench.experiment import Experiment

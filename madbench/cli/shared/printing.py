@@ -27,14 +27,6 @@ PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "s
 _LEAST_WIDTH = 20  # the smallest width of a folded column
 
 
-def duration(seconds: float) -> str:
-    """The text of a duration: ``42 s``, ``3.0 min``, ``2.5 h``, ``4.1 days``. Days are used from 48 h on."""
-    for unit, size, least in (("days", 86400, 47.95 * 3600), ("h", 3600, 59.95 * 60), ("min", 60, 59.5)):
-        if seconds >= least:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def quantity(value: float) -> str:
     """The text of a large number: ``950``, ``68.4 k``, ``1.2 M``, ``3.0 G``, ``4.5 T``."""
     if value < 999.5:

@@ -16,14 +16,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from madbench.cli.shared.printing import PLAIN, count_text, duration, first_of, in_words, quantity
-from madbench.execute.base import Event, Listener, Policy, Summary
+from madbench.cli.shared.printing import PLAIN, count_text, first_of, in_words, quantity
+from madbench.execute.base import Event, Listener, Policy, Summary, duration
 from madbench.execute.journal import Journal, command_line
 from madbench.execute.options import RunOptions
-from madbench.execute.sweep_state import SweepState, event_line
+from madbench.execute.sweep_state import SweepState, event_line, job_name
 from madbench.experiment import Experiment
 from madbench.jobs import Job
-from madbench.labels.names import typed_label
 from madbench.trackers.options import TrackOptions
 
 WIDE = 110  # columns from which on bars are longer and speeds are shown
@@ -50,15 +49,6 @@ def sweep_view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableT
     if hidden_count := len(slots) - len(slots_shown):
         parts.append(Text(f"... and {hidden_count} more running", style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*parts)
-
-
-def job_name(job: Mapping[str, Any]) -> str:
-    """The name of a job, such as ``S-p compression lr 0.001 seed 0``.
-
-    ``job`` has the values ``label``, ``task``, ``seed`` and, for settings that differ between the jobs, ``detail``.
-    """
-    what = f"{typed_label(str(job.get('label')))} {job.get('task')}"
-    return " ".join([what, *([str(job["detail"])] if job.get("detail") else []), f"seed {job.get('seed')}"])
 
 
 def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
@@ -154,8 +144,7 @@ class RunScreen:
         line = event_line(event)
         now = time.monotonic() - self._began
         with self._lock:
-            running = self.state.running.get(line["job"])
-            self.state.apply(line, now)
+            ending = self.state.report(line, now)
         if event["event"] == "skipped":
             return
         self._print_skipped()
@@ -164,9 +153,8 @@ class RunScreen:
         if "warning" in line and warning not in self._warnings:
             self._warnings.add(warning)
             self._print(warning)
-        if event["event"] in ("finished", "failed"):
-            took = f" in {duration(now - running.since)}" if running and "error" not in line else ""
-            self._print(f"[{self.state.done}/{self._count}] {name}: {_outcome(line)}{took}")
+        if ending:
+            self._print(ending)
 
     def render(self) -> RenderableType:
         """The live display of the running jobs. It leaves at least two lines of the terminal free."""
@@ -182,13 +170,6 @@ class RunScreen:
 
     def _print(self, text: str) -> None:
         self.console.print(in_words(text, self.console), **PLAIN)
-
-
-def _outcome(line: Mapping[str, Any]) -> str:
-    if line["status"] != "finished":
-        return f"{line['status']}: {line['error']}"
-    formats = {"loss_l5": "loss {:.3f}", "accuracy": "accuracy {:.3f}", "mse": "squared error {:.2g}"}
-    return next((text.format(line[key]) for key, text in formats.items() if key in line), "finished")
 
 
 def train_on_screen(

@@ -24,11 +24,11 @@ from madbench.cli.shared.printing import (
     print_text_table,
     with_costs,
 )
-from madbench.cli.shared.progress import job_name, train_on_screen
+from madbench.cli.shared.progress import train_on_screen
 from madbench.config import Override, parse_seeds
 from madbench.errors import ConfigError, no_effect
 from madbench.execute.base import Policy, Summary, reason
-from madbench.execute.sweep_state import distinctions
+from madbench.execute.sweep_state import distinctions, job_name
 from madbench.experiment import Experiment, ExperimentOptions, labels_of_tasks, prepare
 from madbench.experiment.commands import option_words
 from madbench.experiment.options import GridOptions
