@@ -80,9 +80,9 @@ def plan(
     rename: Mapping[str, str] | None = None,
     **arguments: Unpack[PlanArguments],
 ) -> Experiment:
-    """The plan of :func:`run` with the same arguments. A notebook shows the jobs, parameters and FLOPs of each row.
+    """The plan of :func:`run` with the same arguments. ``print`` shows the jobs, parameters and FLOPs of each row.
 
-    Nothing is trained and nothing is written to the results folder.
+    So does a notebook. Nothing is trained and nothing is written to the results folder.
 
     Args:
         tasks: Tasks of any suite, or a suite for its default tasks. Default: the six of MAD.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
 
 from madbench.config import settings_of
 from madbench.errors import no_effect
@@ -17,7 +19,7 @@ from madbench.experiment.notes import note_on_groups
 from madbench.files import explain_os_errors
 from madbench.jobs import Job, Record
 from madbench.rows import TableRows
-from madbench.store.html import html_table
+from madbench.store.html import cell_text, html_table
 from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
 from madbench.suites.protocol import Protocol
@@ -27,6 +29,7 @@ from madbench.trackers.options import TrackOptions
 if TYPE_CHECKING:
     from madbench.training.options import LoopOptions
 
+_ABOUT_COSTS = "Parameters: the whole model. FLOPs: training of all jobs, without masked positions."
 SPEEDS = "speed"  # folder in the results for measurements of this machine
 
 
@@ -63,7 +66,15 @@ class Experiment(TableRows):
         count = len(self.jobs)
         return f"<Experiment of {count} job{'' if count == 1 else 's'}: {self.title}>"
 
+    def __str__(self) -> str:
+        """The table that a notebook shows, as text: one line per row and suite."""
+        return "\n".join([self.title, "", *_text_lines(self._costs()), "", _ABOUT_COSTS, *self.notes])
+
     def _repr_html_(self) -> str:
+        return html_table(self._costs(), " ".join([f"{self.title}.", *self.notes]))
+
+    def _costs(self) -> list[dict[str, Any]]:
+        """The jobs, parameters and FLOPs of each row of every suite, by heading. Nothing is timed."""
         missing = {job.id for job in self.missing}
         rows = []
         for row in self.rows:
@@ -73,8 +84,9 @@ class Experiment(TableRows):
             cells = {"row": row.name, "suite": row.protocol.suite.title, "jobs": len(row.jobs)}
             cells["to train"] = sum(job.id in missing for job in row.jobs)
             cells["parameters"] = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            cells["steps"] = sum(size.steps for size in sizes)
             rows.append(cells | {"FLOPs": float(sum(size.flops for size in sizes))})
-        return html_table(rows, " ".join([f"{self.title}.", *self.notes]))
+        return rows
 
     @property
     def row_names(self) -> dict[str, str]:
@@ -251,3 +263,16 @@ class Experiment(TableRows):
                 passive=chosen.may_meet_others,
             )
         return total
+
+
+def _text_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The lines of a table with one column per key of the rows. Numbers are aligned right."""
+    columns = []
+    for heading in rows[0]:
+        values = [row[heading] for row in rows]
+        cells = [heading, *map(cell_text, values)]
+        width = max(map(cell_len, cells))
+        gaps = [" " * (width - cell_len(cell)) for cell in cells]
+        is_text = heading in ("row", "suite")
+        columns.append([cell + gap if is_text else gap + cell for cell, gap in zip(cells, gaps)])
+    return ["  ".join(line).rstrip() for line in zip(*columns)]

@@ -17,7 +17,7 @@ def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    lines = ("".join(f"<td>{escape(_text(row.get(name)))}</td>" for name in names) for row in rows)
+    lines = ("".join(f"<td>{escape(cell_text(row.get(name)))}</td>" for name in names) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     caption_tag = (
         f'<caption style="caption-side: bottom; text-align: left">{escape(caption)}</caption>' if caption else ""
@@ -25,7 +25,8 @@ def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
     return f"<table>{caption_tag}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _text(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """The text of a cell: floats with four significant digits, integers with thousands separators, "" for None."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -29,6 +29,7 @@ from madbench.errors import ConfigError, LabelError, StoreError
 from madbench.execute import local
 from madbench.jobs import Record
 from madbench.store.runs import Snapshot, Store
+from madbench.suites import size_of
 from references import interval_of, p_of, terms
 
 
@@ -85,13 +86,21 @@ def test_a_notebook_shows_frames_as_formatted_tables(stored_arguments):
         assert "<caption" in shown._repr_html_()
 
 
-def test_a_plan_says_what_run_would_train_and_a_notebook_shows_it(stored_arguments, tmp_path):
+def test_a_plan_is_printed_and_shown_in_a_notebook(stored_arguments, tmp_path):
     planned = madbench.plan(["R-cg-q", "S"], seeds=[0, 1, 5], device="cpu", **stored_arguments)
     assert len(planned.jobs) == 6 and [(job.label, job.seed) for job in planned.missing] == [
         ("R-cg-q", 5), ("S", 0), ("S", 1), ("S", 5),
     ]  # fmt: skip
     html = planned._repr_html_()
     assert "<td>R-cg-q</td><td>MAD tasks</td><td>3</td><td>1</td>" in html
+    title, _, headings, first, second, _, about = str(planned).splitlines()
+    assert title == planned.title and about.startswith("Parameters: the whole model. FLOPs: training")
+    assert headings.split() == ["row", "suite", "jobs", "to", "train", "parameters", "steps", "FLOPs"]
+    assert len(headings) == len(first) == len(second)
+    assert first.startswith("R-cg-q  MAD tasks     3         1 ")
+    assert second.startswith("S       MAD tasks     3         3 ")
+    steps, flops = (sum(getattr(size_of(job), name) for job in planned.jobs[:3]) for name in ("steps", "flops"))
+    assert first.split()[-2:] == [f"{steps:,}", f"{flops:.4g}"]
     fresh = madbench.plan("S", device="cpu", results=tmp_path / "none")
     assert len(fresh.missing) == len(fresh.jobs) == 6 and not (tmp_path / "none").exists()
 
