@@ -104,11 +104,6 @@ def test_the_verdict_of_an_item_that_verify_checks_is_stored(tmp_path, code, sta
     assert stored_verdicts(request)["quick"]["state"] == state
 
 
-def test_an_item_run_by_findings_reads_the_given_results_folder(main, tmp_path):
-    ended = main("paper", "hypermlp", "claims", "--results", tmp_path / "none")
-    assert f"findings --results {tmp_path / 'none'}" in " ".join(ended.stderr.split())
-
-
 def test_an_item_made_by_a_verb_is_printed_in_the_requested_format(main, fill):
     """The options of printing are passed on to the verb, and an option or a value that it lacks is refused."""
     fill(["R-cg-q", "R-cg-q-12o"])

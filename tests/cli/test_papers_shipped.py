@@ -10,8 +10,9 @@ import pytest
 
 from madbench.papers import built_in, load_paper, shipped
 from madbench.papers.making import Request, jobs_of, stored_verdicts
-from madbench.papers.shipped import complete_seeds, has_archives, shipped_ids, shipped_state
+from madbench.papers.shipped import complete_seeds, has_archives, shipped_ids, shipped_state, shipped_store
 from madbench.store.archive import SUFFIX
+from madbench.store.runs import Store
 
 
 @pytest.fixture
@@ -134,9 +135,22 @@ def test_an_installed_wheel_shows_shipped_verdicts_without_runs(main, without_ar
 
 
 @pytest.mark.slow
-def test_claims_are_judged_by_the_shipped_runs_in_a_fresh_clone(main, fresh, ship):
+def test_claims_are_judged_by_the_shipped_runs_unless_the_folder_has_them_all(main, fresh, ship):
     paper = load_paper("hypermlp")
     ship(paper.item("claims"), jobs_of(Request(paper, paper.item("quick"), seeds="2-4")))
     ended = main("paper", "hypermlp", "claims")
     assert ended.code == 0 and "Sequence mixing is a large gain" in ended.stdout
     assert "evening.tar.xz" in ended.stderr and not (fresh / "results" / "runs").exists()
+    own = fresh / "own"
+    ended = main("paper", "hypermlp", "claims", "--results", "own")
+    assert ended.code == 0 and "Not all runs of claims are in own" in " ".join(ended.stderr.split())
+    with shipped_store(paper) as folder:
+        runs = list(Store(folder).runs())
+    store = Store.open(own)
+    for run in runs[1:]:
+        store.finish(run.job, run.record)
+    seeds_of_first = {run.job.seed for run in runs if run.job.label == runs[0].job.label}
+    assert len(seeds_of_first) > 1, "another seed stands for the run that is left out"
+    ended = main("paper", "hypermlp", "claims", "--results", "own")
+    assert ended.code == 0 and "madbench findings --results own" in " ".join(ended.stderr.split())
+    assert "evening.tar.xz" not in ended.stderr

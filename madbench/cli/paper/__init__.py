@@ -148,8 +148,6 @@ def _run_command(context: typer.Context, request: Request, choices: PaperOptions
     verb = group.get_command(context, request.item.command.split()[0])
     known_options = {option.name for option in verb.params}
     words: list[str] = []
-    if "results" in known_options and choices.results != options.RESULTS:
-        words += ["--results", str(choices.results)]
     if "threads" in known_options and choices.threads:
         words += ["--threads", str(choices.threads)]
     for name, given_words in print_options.words.items():
@@ -157,8 +155,9 @@ def _run_command(context: typer.Context, request: Request, choices: PaperOptions
             raise no_effect(given_words[0], f"on {request.item.id}, which madbench {request.item.command} makes")
         words += given_words
     with results_or_shipped(request.paper, request.item, choices.results) as folder:
-        hidden = ("--results", str(folder)) if "results" in known_options and folder != choices.results else ()
-        call_verb(request, group.main, words, hidden)
+        place = ("--results", str(folder)) if "results" in known_options and folder != options.RESULTS else ()
+        is_shown = folder == choices.results  # and not a temporary folder
+        call_verb(request, group.main, [*words, *place] if is_shown else words, () if is_shown else place)
 
 
 class _Making:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from madbench.cli.shared.options import RESULTS
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import PLAIN, print_json
 from madbench.errors import StoreError
@@ -19,10 +18,13 @@ from madbench.papers.shipped import (
     archive_names,
     has_archives,
     results_in,
+    shipped_ids,
     shipped_results,
     shipped_state,
     shipped_store,
 )
+from madbench.store.runs import Store
+from madbench.suites.planning import run_key
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -89,12 +91,27 @@ def _print_recorded(
 def results_or_shipped(paper: Paper, item: Item, results: Path) -> Iterator[Path]:
     """A context with the results folder for an item: ``results``, or a temporary folder with the shipped runs.
 
-    The temporary folder is used if the item reads runs, ``results`` is the default folder, and it has no runs.
+    The temporary folder is used if the item reads runs and ``results`` lacks some of them: a shipped label, task and
+    setting without a finished run of any seed.
     """
-    if not has_archives(item) or results != RESULTS or (results / "runs").is_dir():
+    if not has_archives(item):
         yield results
         return
-    with shipped_store(paper) as folder:
-        runs = ", ".join(archive_names(item))
-        Console(stderr=True).print(f"There are no runs in {results}. By the runs of {runs}:", **PLAIN)
-        yield folder
+    console = Console(stderr=True)
+    with contextlib.ExitStack() as stack:
+        with console.status(f"reading {', '.join(archive_names(item))}"):
+            folder = stack.enter_context(shipped_store(paper))
+            shipped_runs = shipped_ids(item)
+            needed = {key for name, key in _finished(folder) if name in shipped_runs}
+            lacks = not (results / "runs").is_dir() or bool(needed - {key for _, key in _finished(results)})
+        if lacks:
+            runs = ", ".join(archive_names(item))
+            console.print(f"Not all runs of {item.id} are in {results}. By the runs of {runs}:", **PLAIN)
+        yield folder if lacks else results
+
+
+def _finished(results: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The id of each finished run in a folder, with a key that is equal for runs that differ in the seed only."""
+    for run in Store(results).runs(with_curves=False):
+        if run.record.status == "finished":
+            yield run.job.id, (run.job.label, run_key(run.job))
