@@ -38,8 +38,8 @@ def test_a_suggested_command_names_the_results_folder(words, command, main):
 @pytest.mark.usefixtures("moved")
 def test_the_command_for_labels_to_compare_names_the_results_folder(main, tiny):
     ended = main("compare", "S", "R", "-p", tiny, *ELSEWHERE)
-    command = "madbench run R --results 'else where', with the options of this command"
-    assert ended.code == 2 and command in ended.stderr
+    (command,) = (line for line in ended.stderr.splitlines() if "madbench run R -t " in line)
+    assert ended.code == 2 and f"--profile {tiny}" in command and command.endswith("--results 'else where'")
 
 
 def test_a_store_without_runs_suggests_a_command_for_this_store(main):
