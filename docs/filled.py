@@ -1,7 +1,7 @@
 """Inserts generated and included text into the pages, and rewrites the tables that commands make.
 
-``python docs/filled.py`` makes the marked tables of the README and the pages again. The mark is a comment before the
-table:
+``python docs/filled.py`` makes the marked tables of the README and the pages again, and ``python docs/filled.py
+docs/pages/labels.md`` those of one page. The mark is a comment before the table:
 
 - ``<!-- made: madbench table ... --results results/quick -->`` marks the table that this command prints for the runs in
   ``results/measured/quick.tar.xz`` (``results/quick+evening``: for the runs in both archives). ``; table 2`` after the
@@ -36,6 +36,8 @@ sys.path[:0] = [str(ROOT / "docs")]
 
 from checked import CHECKED, PLAIN, split_mark, unprinted  # noqa: E402
 from notebook import notebook_page  # noqa: E402
+
+from madbench.errors import suggestion  # noqa: E402
 
 BLOCK = re.compile(r"<!-- (made|copied|verdicts|letters): (.*?) -->\n\n?((?:\|.*\n)+|```text\n(?:.*\n)*?```\n)")
 PAPERS = ROOT / "madbench" / "papers"
@@ -260,21 +262,38 @@ def run(command: str, form: str, folder: Path) -> str:
     return subprocess.run([*call, *words, *options], **how).stdout
 
 
-def main() -> None:
-    """Rewrite the tables of all pages and check the numbers of their sentences. ``--check`` writes nothing.
+def chosen_pages(words: Sequence[str]) -> list[Path]:
+    """The pages with these paths, from the root of the repository. All pages if ``words`` is empty.
 
-    ``--verdicts RESULTS`` also rewrites the verdicts of the papers' items. ``--operators`` measures the times of the
-    named operators instead.
+    Raises ``SystemExit`` for another path or an unknown option.
     """
-    if sys.argv[1:2] == ["--operators"]:
+    known = {page.relative_to(ROOT).as_posix(): page for page in pages()}
+    for word in words:
+        if word not in known:
+            raise SystemExit(
+                f"{word}: not a page{suggestion(word, known)}; name pages by their paths, such as docs/pages/labels.md"
+            )
+    return [known[word] for word in words] or list(known.values())
+
+
+def main() -> None:
+    """Rewrite the tables of the named or all pages and check the numbers of their sentences.
+
+    ``--check`` before the names writes nothing. ``--verdicts RESULTS`` before the names also rewrites the verdicts of
+    the papers' items. ``--operators`` measures the times of the named operators instead.
+    """
+    words = sys.argv[1:]
+    if words == ["--operators"]:
         _measure_operators()
         return
-    if sys.argv[1:2] == ["--verdicts"]:
-        _record_verdicts(Path(sys.argv[2]))
-    is_check, is_wrong = sys.argv[1:2] == ["--check"], False
+    is_check, is_wrong = words[:1] == ["--check"], False
+    is_recording = words[:1] == ["--verdicts"]
+    chosen = chosen_pages(words[2 if is_recording else int(is_check) :])
+    if is_recording:
+        _record_verdicts(Path(words[1]))
     with tempfile.TemporaryDirectory() as folder:
         made = functools.cache(functools.partial(run, folder=Path(folder)))
-        for page in pages():
+        for page in chosen:
             text = page.read_text(encoding="utf-8")
             if (new := rewritten(text, made)) != text:
                 is_wrong |= is_check

@@ -102,6 +102,22 @@ old
     assert "```text\nsupported: S, loss\n    p 0.01\nx table: reproduced\n```\n" in new
 
 
+@pytest.mark.parametrize("option", [[], ["--check"]])
+def test_only_the_named_pages_are_filled(option, monkeypatch, capsys):
+    """A command of another page would fail this test. The page of labels has no command."""
+    monkeypatch.setattr(filled, "run", lambda *_, **__: pytest.fail("a command was run"))
+    monkeypatch.setattr(filled.sys, "argv", ["filled.py", *option, "docs/pages/labels.md"])
+    filled.main()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("word", ["docs/pages/label.md", "--chek"])
+def test_an_unknown_page_is_refused(word):
+    hint = "; did you mean 'docs/pages/labels.md'" if word.endswith(".md") else ""
+    with pytest.raises(SystemExit, match=f"^{word}: not a page{hint}"):
+        filled.chosen_pages([word])
+
+
 def test_the_table_of_letters_is_that_of_the_grammar():
     page = PAGES["docs/pages/labels.md"]
     assert filled.rewritten(page, lambda command, form: pytest.fail("no command makes it")) == page
