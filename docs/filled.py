@@ -11,7 +11,8 @@ docs/pages/labels.md`` those of one page. The mark is a comment before the table
 - ``<!-- letters: w s -->`` marks the table of these letters of S/R/G/D/L labels.
 
 Numbers in running text are checked by ``docs/checked.py``. ``--check`` writes nothing, and exits with 1 if a table or
-a number is not what its command prints.
+a number is not what its command prints. A table is not written if more of its rows than before are marked with ¶, as
+runs of other code.
 
 Three other marks are replaced only when the site is built: ``<!-- include: FILE -->`` by the file, ``<!-- items: PAPER
 -->`` and the line below it by the items of a paper, and ``<!-- operators -->`` by tables of the named operators.
@@ -38,6 +39,7 @@ from checked import CHECKED, PLAIN, split_mark, unprinted  # noqa: E402
 from notebook import notebook_page  # noqa: E402
 
 from madbench.errors import suggestion  # noqa: E402
+from madbench.suites.code_marks import SIGN  # noqa: E402
 
 BLOCK = re.compile(r"<!-- (made|copied|verdicts|letters): (.*?) -->\n\n?((?:\|.*\n)+|```text\n(?:.*\n)*?```\n)")
 PAPERS = ROOT / "madbench" / "papers"
@@ -227,6 +229,12 @@ def rewritten(text: str, made: Callable[[str, str], str]) -> str:
                 new = tables[int(number) - 1]
         if not new.strip():
             raise SystemExit(f"{source}: no table")
+        if new.count(SIGN) > old.count(SIGN):
+            raise SystemExit(
+                f"{source}: not written, because more rows are marked with {SIGN} (runs of other code) than before. If"
+                " your edit changes no number of a stored run, run python studies/equal_code.py and commit the file"
+                " that it writes, madbench/identity/known_equal.json. Otherwise see CONTRIBUTING.md, rules of a change."
+            )
         return match[0].replace(old, new.strip("\n") + "\n")
 
     return BLOCK.sub(block, text)

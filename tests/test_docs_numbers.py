@@ -102,6 +102,16 @@ old
     assert "```text\nsupported: S, loss\n    p 0.01\nx table: reproduced\n```\n" in new
 
 
+@pytest.mark.parametrize(("old", "new"), [("S", "S ¶"), ("S ¶ | 1 |\n| R", "S ¶ | 1 |\n| R ¶")])
+def test_a_table_is_not_written_if_it_gains_a_mark_of_other_code(old, new):
+    mark, other = "<!-- made: madbench x -->\n", "<!-- made: madbench y -->\n"
+    page = f"{mark}| {old} | 1 |\n\n{other}| S ¶ | 1 |\n"
+    made = {"madbench x": f"| {new} | 1 |\n", "madbench y": "| S | 1 |\n"}
+    with pytest.raises(SystemExit, match=r"^madbench x: not written.* studies/equal_code\.py .*known_equal\.json"):
+        filled.rewritten(page, lambda command, form: made[command])
+    assert filled.rewritten(f"{mark}| {new} | 1 |\n", lambda command, form: f"| {old} | 1 |\n")
+
+
 @pytest.mark.parametrize("option", [[], ["--check"]])
 def test_only_the_named_pages_are_filled(option, monkeypatch, capsys):
     """A command of another page would fail this test. The page of labels has no command."""
