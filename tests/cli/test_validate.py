@@ -230,7 +230,7 @@ def test_a_wrong_key_of_a_profile_with_like_is_named(problems, write):
 
 def test_settings_that_a_profile_cannot_have_are_named(problems, write):
     tasks = "tasks: {memorization: {setting: {seq_len: 3}}, compression: {setting: {vocab: 3}}}"
-    found = problems(write("p.yaml", PROFILE + tasks))
+    found = sorted(problems(write("p.yaml", PROFILE + tasks)))
     assert len(found) == 2
     assert "compression" in found[0] and "did you mean 'vocab_size'" in found[0]
     assert "memorization" in found[1] and "must be even" in found[1]
