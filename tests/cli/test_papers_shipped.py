@@ -10,7 +10,14 @@ import pytest
 
 from madbench.papers import built_in, load_paper, shipped
 from madbench.papers.making import Request, jobs_of, stored_verdicts
-from madbench.papers.shipped import complete_seeds, has_archives, shipped_ids, shipped_state, shipped_store
+from madbench.papers.shipped import (
+    archive_names,
+    complete_seeds,
+    has_archives,
+    shipped_ids,
+    shipped_state,
+    shipped_store,
+)
 from madbench.store.archive import SUFFIX
 from madbench.store.runs import Store
 
@@ -134,6 +141,11 @@ def test_an_installed_wheel_shows_shipped_verdicts_without_runs(main, without_ar
     assert main("paper", "hypermlp", "quick", "--seeds", "0").code == 7
 
 
+def test_an_item_run_by_findings_reads_the_given_results_folder(main, without_archives):
+    ended = main("paper", "hypermlp", "claims", "--results", "none")
+    assert "findings --results none" in " ".join(ended.stderr.split())
+
+
 @pytest.mark.slow
 def test_claims_are_judged_by_the_shipped_runs_unless_the_folder_has_them_all(main, fresh, ship):
     paper = load_paper("hypermlp")
@@ -141,6 +153,8 @@ def test_claims_are_judged_by_the_shipped_runs_unless_the_folder_has_them_all(ma
     ended = main("paper", "hypermlp", "claims")
     assert ended.code == 0 and "Sequence mixing is a large gain" in ended.stdout
     assert "evening.tar.xz" in ended.stderr and not (fresh / "results" / "runs").exists()
+    (record,) = stored_verdicts(Request(paper, paper.item("claims"))).values()
+    assert record["runs"] == archive_names(paper.item("claims"))
     own = fresh / "own"
     ended = main("paper", "hypermlp", "claims", "--results", "own")
     assert ended.code == 0 and "Not all runs of claims are in own" in " ".join(ended.stderr.split())

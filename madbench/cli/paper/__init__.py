@@ -156,8 +156,10 @@ def _run_command(context: typer.Context, request: Request, choices: PaperOptions
         words += given_words
     with results_or_shipped(request.paper, request.item, choices.results) as folder:
         place = ("--results", str(folder)) if "results" in known_options and folder != options.RESULTS else ()
-        is_shown = folder == choices.results  # and not a temporary folder
-        call_verb(request, group.main, [*words, *place] if is_shown else words, () if is_shown else place)
+        if folder == choices.results:
+            call_verb(request, group.main, [*words, *place])
+        else:  # a temporary folder
+            call_verb(request, group.main, words, place, archive_names(request.item))
 
 
 class _Making:
@@ -324,18 +326,19 @@ def call_verb(
     run_command: Callable[..., int | None],
     words: Sequence[str] = (),
     hidden: Sequence[str] = (),
+    archives: Sequence[str] = (),
 ) -> None:
     """Make an item by running its ``madbench`` command through ``run_command``, and store that it was made here.
 
-    ``words`` are added to the command. ``hidden`` words are added too, but are not printed. A theorem also gets a
-    verdict: it is reproduced if the command ends with exit code 0, and otherwise it fails here. Exits with the code of
-    the command if that is not 0.
+    ``words`` are added to the command. ``hidden`` words are added too, but are not printed. ``archives`` are
+    the names of the shipped archives that the command reads. A theorem also gets a verdict: it is reproduced if the
+    command ends with exit code 0, and otherwise it fails here. Exits with the code of the command if that is not 0.
     """
     command = shlex.join([*shlex.split(request.item.command), *words])
     Console(stderr=True).print(f"madbench {command}", **PLAIN)
     code = run_command([*shlex.split(command), *hidden], prog_name="madbench", standalone_mode=False) or 0
     verdicts = {command: FAILS if code else REPRODUCED} if request.item.kind == "theorem" else {}
     if verdicts or not code:
-        store_verdicts(request, ItemResult((), verdicts, {}))
+        store_verdicts(request, ItemResult((), verdicts, {}), archives)
     if code:
         raise typer.Exit(code)

@@ -101,17 +101,21 @@ def results_or_shipped(paper: Paper, item: Item, results: Path) -> Iterator[Path
     with contextlib.ExitStack() as stack:
         with console.status(f"reading {', '.join(archive_names(item))}"):
             folder = stack.enter_context(shipped_store(paper))
-            shipped_runs = shipped_ids(item)
-            needed = {key for name, key in _finished(folder) if name in shipped_runs}
-            lacks = not (results / "runs").is_dir() or bool(needed - {key for _, key in _finished(results)})
+            lacks = not (results / "runs").is_dir() or _lacks_runs(results, item, folder)
         if lacks:
             runs = ", ".join(archive_names(item))
             console.print(f"Not all runs of {item.id} are in {results}. By the runs of {runs}:", **PLAIN)
         yield folder if lacks else results
 
 
+def _lacks_runs(results: Path, item: Item, shipped: Path) -> bool:
+    """True if ``results`` has no run for one of the item's runs in the folder ``shipped``, whatever its seed."""
+    ids = shipped_ids(item)
+    return bool({key for name, key in _finished(shipped) if name in ids} - {key for _, key in _finished(results)})
+
+
 def _finished(results: Path) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The id of each finished run in a folder, with a key that is equal for runs that differ in the seed only."""
+    """The id of each finished run in a folder, and its label with the key of its task and setting (:func:`run_key`)."""
     for run in Store(results).runs(with_curves=False):
         if run.record.status == "finished":
             yield run.job.id, (run.job.label, run_key(run.job))
