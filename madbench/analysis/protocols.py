@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from madbench.analysis.query import Query, first_labels
+from madbench.config import Override
 from madbench.errors import StoreError
 from madbench.experiment.commands import option_words
 from madbench.jobs import Budget, Job
@@ -36,7 +37,7 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
     stored_jobs, overrides = query.jobs_of(suite), query.own_overrides(suite)
     fidelity, budget = suite.fidelity_of(query.fidelity), query.budget or "strict"
     has_fidelities = len(suite.fidelities) > 1
-    changes = f" with {' '.join(map(str, overrides))}" if overrides else ""
+    changes = with_changes(overrides)
     of_fidelity = f", fidelity {fidelity}" if has_fidelities else ""
     terms = f"{suite.Profile.noun} {name}{changes}{of_fidelity}, budget {budget}"
     number = len(stored_jobs)
@@ -53,6 +54,11 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
     error = NothingStored(f"{query.results}: {reason}each of these commands shows one protocol:\n{protocols}")
     error.reason = f"{query.results}: {reason}{hint}".strip()
     return error
+
+
+def with_changes(overrides: Sequence[Override]) -> str:
+    """The words that follow a profile's name in a message, such as `` with training.epochs=3``. Empty without any."""
+    return f" with {' '.join(map(str, overrides))}" if overrides else ""
 
 
 def _choice_words(suite: Suite, profile: str, fidelity: str, budget: Budget) -> list[str]:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from madbench.analysis.protocols import nothing_stored, protocol_list
+from madbench.analysis.protocols import nothing_stored, protocol_list, with_changes
 from madbench.analysis.query import Query, in_grammar_order, plural
 from madbench.errors import BudgetError, ConfigError, FamilyError, LabelError, StoreError
 from madbench.jobs import Job
@@ -187,8 +187,8 @@ def _rows(query: Query, protocol: Protocol, labels: Sequence[str], stored_jobs: 
                 continue
         elif query.is_shown_as_stored(label) or (not query.labels and (jobs_of or not changes)):
             if query.labels and jobs_of:
-                changed = f" with {' '.join(map(str, protocol.overrides))}" if protocol.overrides else ""
-                query.warn(f"{label} is left out; it has no run under {protocol.title}{changed}")
+                under = f"{protocol.title}{with_changes(protocol.overrides)}"
+                query.warn(f"{label} is left out; it has no run under {under}")
             continue
         if plan := _plan(query, protocol, label):
             plans.append(plan)
