@@ -61,7 +61,7 @@ class Versions:
         return {name: by_version[name] for name in names}
 
     def shown_first(self, jobs: Sequence[Job]) -> list[Job]:
-        """Those of ``jobs`` that were trained by the version of the code to show. All ``jobs`` must have one label.
+        """Select the jobs that were trained by the version of the code to show. All ``jobs`` must have one label.
 
         This is the installed version of the mixer's code or, if none of ``jobs`` has it, the first version in
         :meth:`by_version`. For each task, jobs of only one version of the task's code are returned, too.

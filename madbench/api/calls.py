@@ -78,7 +78,7 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _hint_on_positions(name: str, signature: inspect.Signature, arguments: Sequence[object]) -> str:
-    """How to call the function ``name`` instead, if it got too many positional ``arguments``. Otherwise empty."""
+    """The correct call of the function ``name`` if it got too many positional ``arguments``. Otherwise empty."""
     parameters = signature.parameters.values()
     positions = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     if len(arguments) <= len(positions):

@@ -48,7 +48,7 @@ class LagKernel:
     B: Tensor
     """The right factor of the product A Diag(s) B^T, (H, L, R)."""
     p: Tensor
-    """What the diagonal of the matrix has in addition to 1, (H, L)."""
+    """The term that is added to 1 on the diagonal of the matrix, (H, L)."""
     s: Tensor
     """The strengths of the R terms of the product, (H, R). They depend on the row, and are given as means over the
     rows."""

@@ -319,7 +319,7 @@ def _dates(runs: Iterable[ReportedRun]) -> str:
 def _missing(
     results: Results, rows: Sequence[SuiteRow], labels: Sequence[str], records: Mapping[str, Record]
 ) -> list[Missing]:
-    """What the report lacks in each suite of ``rows``, and how many stored runs it leaves out.
+    """The runs that the report lacks in each suite of ``rows``, and the number of stored runs that it leaves out.
 
     A suite without rows is also reported as missing if the profile of the first row lists it under ``beside``, the
     store has runs of it, and the user has not chosen tasks. ``labels`` are the requested labels, and ``records`` has

@@ -32,7 +32,7 @@ class Example:
     folder: str
     package: str
     beginning: str
-    """What the copied example does, in a few words, such as ``linear attention``. Shown to the user."""
+    """The purpose of the copied example in a few words, such as ``linear attention``. Shown to the user."""
     spellings: dict[str, str]
     """The texts in the package that depend on its name: regular expression to the text that replaces its matches.
 

@@ -49,7 +49,7 @@ class StepMixing:
     gain: Tensor
     """Diagonal of the diagonal matrix, 1 + p, (heads, 1, L)."""
     is_from_end: bool
-    """Which rows of the mixing tables a step with W slots uses: the last W if True, the first W if False."""
+    """True if a step with W slots uses the last W rows of the mixing tables, False if it uses the first W."""
 
     @staticmethod
     def of(mixing: SequenceMixing | None, into: str, out_of: str, is_reversed: bool) -> StepMixing | None:
