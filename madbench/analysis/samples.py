@@ -12,7 +12,7 @@ from madbench.analysis.inference import Difference, Sample, Scale, difference
 from madbench.analysis.quantities import column, is_average, parts_of
 from madbench.suites import Column
 
-_SCALE = ("chance", "solved", "ceiling", "heuristic")
+_SCALE = ("chance", "solved_threshold", "ceiling", "heuristic")
 Samples = dict[str, dict[str, Sample]]
 """Samples by the name of the column and then by label."""
 
@@ -42,7 +42,7 @@ def samples_of(scores: pd.DataFrame, is_whole: bool = True) -> Samples:
             rows_of_label = {name: of_name for (other, name), of_name in rows.items() if other == label}
             of_label = {name: of_name for name, of_name in rows_of_label.items() if not is_average(name)}
             tasks = parts_of(name) or tuple(of_label)
-            scale = replace(sample.scale, solved=float("nan"))
+            scale = replace(sample.scale, solved_threshold=float("nan"))
             sample = replace(sample, scale=scale, parts=_parts(tasks, of_label, of_key["seed"]))
         samples.setdefault(name, {})[label] = sample
     return samples
@@ -105,6 +105,6 @@ def sample_of(name: str, rows: Mapping[str, np.ndarray]) -> Sample:
         resolution = float(np.gcd.reduce(values.astype(int))) or resolution
     of_scale = (np.asarray(rows.get(name, ()), dtype=float) for name in _SCALE)
     numbers = (array[~np.isnan(array)] for array in of_scale)
-    chance, solved, ceiling, heuristic = (float(array.mean()) if len(array) else float("nan") for array in numbers)
-    scale = Scale(chance, solved, ceiling, shown_column.limits, resolution, is_counted, heuristic)
+    chance, threshold, ceiling, heuristic = (float(array.mean()) if len(array) else float("nan") for array in numbers)
+    scale = Scale(chance, threshold, ceiling, shown_column.limits, resolution, is_counted, heuristic)
     return Sample(values, scale, np.asarray(rows["is_diverged"], dtype=bool))

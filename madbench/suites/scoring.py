@@ -9,7 +9,7 @@ A frame of scores has one row per label, seed and column of a table. Its columns
   budget; averaged over the jobs;
 - ``chance``, ``ceiling``: the value of a guess, and the best possible value; NaN if there is no such value;
 - ``heuristic``: the value of the best answer that ignores the context; NaN if it is not known;
-- ``solved``: the value from which on the task counts as solved; NaN if there is no such value;
+- ``solved_threshold``: the value from which on the task counts as solved; NaN if there is no such value;
 - ``is_diverged``: True if every run of a setting diverged; ``value`` then equals ``chance``. In columns that count
   steps to an event: True if a run did not reach the event; ``value`` is then the run's last step.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 COLUMNS = {"suite": str, "label": str, "seed": int, "column": str, "value": float}
 COLUMNS |= {"done": int, "expected": int, "diverged": int, "budget_ratio": float}
-COLUMNS |= {"ceiling": float, "chance": float, "solved": float, "is_diverged": bool, "heuristic": float}
+COLUMNS |= {"ceiling": float, "chance": float, "solved_threshold": float, "is_diverged": bool, "heuristic": float}
 """The columns of a frame of scores, with their types."""
 CURVE_RUN = {"protocol": str, "id": str, "label": str, "seed": int, "status": str}
 """The columns of a frame of loss curves whose values are equal in all rows of a run, with their types."""
@@ -46,7 +46,7 @@ CURVE_STEP |= {"validation_loss": float, "validation_bits_per_byte": float, "ste
 """The columns of a frame of loss curves whose values differ between the logged steps of a run, with their types."""
 CURVES: dict[str, type] = {**CURVE_RUN, **CURVE_STEP}
 """The columns of a frame of loss curves, which the figure ``loss`` of any suite draws, with their types."""
-SCALE = ("ceiling", "chance", "solved", "heuristic")
+SCALE = ("ceiling", "chance", "solved_threshold", "heuristic")
 """The columns with reference values of a task, which the module's docstring describes."""
 _METRICS = ("value", "selection", "ceiling")
 """The columns of the result of :meth:`Scoring.collect` whose numbers are metrics of a run's record."""
@@ -199,7 +199,7 @@ class Scoring:
         usual = scores.groupby(["column", "setting"]).ceiling.transform("mean").fillna(self.limit)
         scores["ceiling"] = scores.ceiling.fillna(usual)
         share = scores.column.map(self._solved_shares(job_frame))
-        scores["solved"] = scores.chance + share.astype(float) * (scores.ceiling - scores.chance)
+        scores["solved_threshold"] = scores.chance + share.astype(float) * (scores.ceiling - scores.chance)
         return scores
 
     def _solved_shares(self, job_frame: pd.DataFrame) -> Mapping[str, float]:

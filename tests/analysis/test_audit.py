@@ -163,7 +163,7 @@ def test_every_audit_quantity_equals_an_independent_computation(results, rows):
         heuristic = 100 * heuristic_of(of_task, results)
         line = heuristic + 0.05 * (100 - heuristic)
         assert row.at_heuristic == pytest.approx(np.mean([mean <= line for mean in means.values()]))
-        solved = {label: (values >= of_task.solved.iloc[0]).sum() for label, values in seeds.items()}
+        solved = {label: (values >= of_task.solved_threshold.iloc[0]).sum() for label, values in seeds.items()}
         assert row.solved == pytest.approx(np.mean([count == 3 for count in solved.values()]))
         assert row.split == pytest.approx(np.mean([0 < count < 3 for count in solved.values()]))
         theirs[task] = means

@@ -19,7 +19,7 @@ from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import MAD_TASKS
 from score_frames import frame_of_losses, frame_of_scores
 
-PERCENT = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
+PERCENT = Scale(chance=4.0, solved_threshold=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
 NATS = Scale(chance=5.0, limits=(0.0, math.inf), resolution=0.001)
 
 

@@ -35,7 +35,7 @@ from madbench.suites.scoring import mean_over
 from references import interval_of, loss_terms, p_of, terms
 from score_frames import frame_of_scores
 
-ACCURACY = Scale(chance=4.0, solved=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
+ACCURACY = Scale(chance=4.0, solved_threshold=90.4, ceiling=100.0, limits=(0.0, 100.0), resolution=0.1)
 LOSS = Scale(chance=5.0, limits=(0.0, math.inf), resolution=0.001)
 COUNT = settings(max_examples=200)
 

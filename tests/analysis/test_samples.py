@@ -78,7 +78,7 @@ def test_printed_digits_change_no_verdict_and_no_mark(digits, set_printed_digits
 
 def test_the_resolution_of_a_sample_is_that_of_its_column(monkeypatch):
     values = {"value": [50.00, 50.02, 50.04], "is_diverged": [False] * 3}
-    values |= {"chance": [4.0] * 3, "solved": [90.4] * 3, "ceiling": [100.0] * 3}
+    values |= {"chance": [4.0] * 3, "solved_threshold": [90.4] * 3, "ceiling": [100.0] * 3}
     assert sample_of("compression", values).scale.resolution == 0.1
     finer = dataclasses.replace(column("compression"), resolution=0.001)
     monkeypatch.setattr(samples, "column", lambda name: finer)
@@ -87,7 +87,7 @@ def test_the_resolution_of_a_sample_is_that_of_its_column(monkeypatch):
 
 def test_the_resolution_of_steps_is_their_greatest_common_divisor():
     values = {"value": [300.0, 450.0, 600.0], "is_diverged": [False] * 3}
-    values |= dict.fromkeys(("chance", "solved", "ceiling"), [float("nan")] * 3)
+    values |= dict.fromkeys(("chance", "solved_threshold", "ceiling"), [float("nan")] * 3)
     assert sample_of("steps_to_2.5", values).scale.resolution == 150.0
 
 

@@ -87,7 +87,7 @@ def test_a_score_is_the_mean_over_settings_of_their_best():
     assert score.ceiling == pytest.approx(100 * (1 + 0.95) / 2)
     assert (score.done, score.expected, score.diverged) == (4, 4, 0)
     assert (score.chance, score.heuristic) == (6.25, 25.0)
-    assert score.solved == pytest.approx(6.25 + 0.9 * (score.ceiling - 6.25))
+    assert score.solved_threshold == pytest.approx(6.25 + 0.9 * (score.ceiling - 6.25))
     assert not score.is_diverged
 
 

@@ -43,7 +43,7 @@ SCORE = {
     "ceiling": 100.0,
     "chance": 4.0,
     "heuristic": math.nan,
-    "solved": 90.4,
+    "solved_threshold": 90.4,
     "is_diverged": False,
     "done": 6,
     "expected": 6,

@@ -17,9 +17,9 @@ CHANCE = 4.0
 UNIFORM = 5.0
 """The loss of the uniform distribution."""
 SCORE = {"suite": "mad", "column": "compression", "seed": 0, "value": 50.0, "done": 1, "expected": 1, "diverged": 0}
-SCORE |= {"budget_ratio": 1.0, "ceiling": 100.0, "chance": CHANCE, "solved": 90.4, "is_diverged": False}
+SCORE |= {"budget_ratio": 1.0, "ceiling": 100.0, "chance": CHANCE, "solved_threshold": 90.4, "is_diverged": False}
 SCORE |= {"heuristic": math.nan}
-OF_LOSS = {"suite": "language", "column": LOSS, "chance": UNIFORM, "ceiling": math.nan, "solved": math.nan}
+OF_LOSS = {"suite": "language", "column": LOSS, "chance": UNIFORM, "ceiling": math.nan, "solved_threshold": math.nan}
 
 Values = Mapping[str, Sequence[float | None]]
 """The values of the seeds 0, 1, ... of each label. NaN for a diverged seed, None for a seed without a run."""

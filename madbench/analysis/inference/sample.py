@@ -74,7 +74,7 @@ class Scale:
 
     chance: float = math.nan
     """The value of a model that has learned nothing, and of a diverged run."""
-    solved: float = math.nan
+    solved_threshold: float = math.nan
     """The smallest value of a seed that has solved the task."""
     ceiling: float = math.nan
     """The best value that the data allow."""
@@ -145,12 +145,12 @@ class Sample:
     @property
     def has_threshold(self) -> bool:
         """True if the value that a seed must reach to solve the task is known. False for an average."""
-        return not self.parts and not math.isnan(self.scale.solved)
+        return not self.parts and not math.isnan(self.scale.solved_threshold)
 
     @functools.cached_property
     def solved(self) -> int:
         """Number of seeds that solve the task."""
-        return int((self.values >= self.scale.solved).sum())
+        return int((self.values >= self.scale.solved_threshold).sum())
 
     @property
     def finite_values(self) -> np.ndarray:
