@@ -299,17 +299,18 @@ def test_a_paper_costs_a_folder(clone):
 
 
 PROFILE = """\
-like: evening
-description: The profile evening with three layers.
-model: {n_layer: 3}
+like: quick
+description: The profile quick with larger batches.
+training: {batch_size: 32}
 """
 
 
 def test_a_profile_costs_a_file(clone):
-    (clone.root / "tasks/mad/evening-3.yaml").write_text(PROFILE, encoding="utf-8")
+    """Its name is before ``quick``, which it is like, and stored runs are still named after ``quick``."""
+    (clone.root / "tasks/mad/nano.yaml").write_text(PROFILE, encoding="utf-8")
     assert not clone.edited and len(clone.added) == 1
-    assert "evening-3" in clone.run("-m", "madbench", "ls", "profiles", "mad")
-    assert "2 jobs" in clone.run("-m", "madbench", "run", "S", "R", "-p", "evening-3", "-t", "compression", "--dry-run")
+    assert "nano" in clone.run("-m", "madbench", "ls", "profiles", "mad")
+    assert "2 jobs" in clone.run("-m", "madbench", "run", "S", "R", "-p", "nano", "-t", "compression", "--dry-run")
     clone.test(*TESTS_OF_PROFILES)
 
 

@@ -28,7 +28,16 @@ from madbench.labels import Label, expand, family_of, loadable_families, loaded_
 from madbench.mixers import LoadedFamily, own_settings, used_settings
 from madbench.plugins.paper_folders import files_of_papers
 
-FILE_ONLY = ("description", "comparable_with_paper", "corpus", "vocab_size", "suite", "beside", "chosen_on")
+FILE_ONLY = (
+    "description",
+    "comparable_with_paper",
+    "corpus",
+    "vocab_size",
+    "suite",
+    "beside",
+    "chosen_on",
+    "sort_order",
+)
 """Keys of a profile's file that overrides cannot change, because they have no effect on a run."""
 P = TypeVar("P", bound="Profile[Any]")
 LIKE = "like"
@@ -103,6 +112,13 @@ class Profile(abc.ABC, Generic[M]):
     """Profiles of other suites that are trained with this one by default, such as language_model: tiny."""
     chosen_on: str = ""
     """The set of labels on whose results its settings were chosen, such as choosing; empty if there is none."""
+    sort_order: int = 1000
+    """The place of a shipped profile in the order of its suite. It decides the name of a stored run to which several
+    profiles are equally near: the lowest number counts.
+
+    A file without a number comes last. A new profile takes the next free number or none, so that stored runs keep their
+    names.
+    """
     source: str = field(default="", metadata={"internal": True})
     """The name or path from which it was loaded."""
     overrides: tuple[Override, ...] = field(default=(), metadata={"internal": True})
@@ -378,7 +394,8 @@ class Profile(abc.ABC, Generic[M]):
         """Read a profile's file and merge it over the profile that its key ``like`` names, if it has this key.
 
         Settings of the file for all tasks replace settings of that profile for single tasks, as overrides do
-        (:meth:`load`). The result is comparable with the paper only if the file itself says so.
+        (:meth:`load`). The result is comparable with the paper only if the file itself says so, and its ``sort_order``
+        is not inherited.
 
         ``above`` has the names of the profiles that lead to this file by ``like``. Raises ``ConfigError`` if ``like``
         names no shipped profile or one of ``above``.
@@ -396,6 +413,7 @@ class Profile(abc.ABC, Generic[M]):
                 what += f"; {LIKE} takes the name of a shipped {cls.noun}, not a file"
             raise ConfigError(f"{path}: {LIKE}: {short_repr(base)}: {what}{did_you_mean(base, cls.names())}")
         inherited = cls.read(cls.files()[base], (*above, base))
+        inherited.pop("sort_order", None)
         training = mapping.get("training")
         for key in (*mapping, *(f"training.{name}" for name in (training if isinstance(training, Mapping) else ()))):
             inherited = _without_task_values(inherited, key)

@@ -50,14 +50,16 @@ class SuiteProfiles(Generic[P, J]):
 
     @functools.cache  # noqa: B019  a suite lives as long as the process
     def shipped(self) -> dict[str, P]:
-        """The shipped profiles, by name, without overrides."""
-        return {name: self.Profile.load(name) for name in self.Profile.names()}
+        """The shipped profiles, by name, without overrides. They are sorted by ``sort_order`` and then by name."""
+        profiles = {name: self.Profile.load(name) for name in self.Profile.names()}
+        return dict(sorted(profiles.items(), key=lambda item: (item[1].sort_order, item[0])))
 
     def nearest(self, job: J, most_changes: float = MOST_CHANGES) -> tuple[str, tuple[Override, ...]]:
         """The name of the shipped profile that needs the fewest overrides to train ``job``, and these overrides.
 
-        The precision is not among the overrides. If more than ``most_changes`` are needed, the name is ``of its own``,
-        and the overrides are empty.
+        If several profiles need equally many, the first of :meth:`shipped` counts, so that an added profile does not
+        rename stored runs. The precision is not among the overrides. If more than ``most_changes`` are needed, the name
+        is ``of its own``, and the overrides are empty.
         """
         changes = {name: profile.changes(job) for name, profile in self.shipped().items()}
         nearest = min(changes, key=lambda name: len(changes[name]))

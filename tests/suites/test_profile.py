@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 
 import pytest
 
@@ -10,6 +11,7 @@ from madbench.config import Override, read_yaml
 from madbench.errors import ConfigError
 from madbench.labels import expand
 from madbench.mixers import solve
+from madbench.suites import suites
 from madbench.suites.language.suite import LanguageProfile
 from madbench.suites.mad.suite import MAD, MAD_TASKS, MadProfile
 
@@ -249,7 +251,9 @@ def test_an_overridden_protocol_is_no_longer_comparable_with_the_paper():
     assert MadProfile.load("full", ["precision=float32"]).comparable_with_paper
 
 
-@pytest.mark.parametrize("override", ["comparable_with_paper=true", "description=mine", "beside.language_model=mini"])
+@pytest.mark.parametrize(
+    "override", ["comparable_with_paper=true", "description=mine", "beside.language_model=mini", "sort_order=1"]
+)
 def test_keys_that_only_files_can_have_are_refused_as_overrides(override):
     assert "has no effect on a run" in refusal("quick", override)
 
@@ -381,3 +385,38 @@ def test_a_profile_is_read_once_per_override_for_many_labels(monkeypatch):
     for label in ("S", "S-c", "S-p"):
         MAD.plan([label], profile, tasks=["compression"], precision="float32")
     assert 0 < len(read) <= 2
+
+
+def added_profiles() -> dict[str, str]:
+    """Profiles that are as near as ``quick`` to some jobs: two that are like it, and one that is a changed copy."""
+    like = "like: quick\ndescription: A trial.\n"
+    copied = (MadProfile.folder / "quick.yaml").read_text(encoding="utf-8")
+    copied = "".join(line for line in copied.splitlines(keepends=True) if not line.startswith("sort_order"))
+    return {
+        "like": like,
+        "like with a change": f"{like}training: {{batch_size: 32}}\n",
+        "copy with a change": copied.replace("batch_size: 16", "batch_size: 32"),
+    }
+
+
+@pytest.mark.parametrize("content", added_profiles().values(), ids=added_profiles())
+def test_an_added_profile_does_not_rename_runs_that_are_equally_near_to_another(tmp_path, monkeypatch, content):
+    """The name of the added profile is before ``quick`` in the alphabet."""
+    jobs = MAD.jobs(["S"], MadProfile.load("quick"), tasks=["compression", "memorization"])
+    jobs += MAD.jobs(["S"], MadProfile.load("quick", ["training.batch_size=128"]), tasks=["compression"])
+    names = [(MAD.nearest(job), MAD.job_setting(job)) for job in jobs]
+    assert {name for (name, _), _ in names} == {"quick"}
+    folder = shutil.copytree(MadProfile.folder, tmp_path / "mad")
+    (folder / "a-trial.yaml").write_text(content, encoding="utf-8")
+    monkeypatch.setattr(MadProfile, "folder", folder)
+    suite = type(MAD)()  # has read no profile yet
+    assert "a-trial" in suite.shipped()
+    assert [(suite.nearest(job), suite.job_setting(job)) for job in jobs] == names
+
+
+@pytest.mark.parametrize("suite", suites().values(), ids=lambda suite: suite.name)
+def test_no_two_shipped_profiles_have_the_same_place_in_their_order(suite):
+    declared = [
+        content["sort_order"] for content in map(read_yaml, suite.Profile.files().values()) if "sort_order" in content
+    ]
+    assert len(set(declared)) == len(declared)
