@@ -43,8 +43,11 @@ FidelityOption = Annotated[
 ]
 
 
-def tasks_option(show_default: str, *flags: str) -> Parameter:
-    """The option ``--tasks``. ``flags`` are more names of it; the help shows ``show_default`` as its default."""
+def tasks_option(show_default: str, *flags: str, **settings: Any) -> Parameter:
+    """The option ``--tasks``. ``flags`` are more names of it; the help shows ``show_default`` as its default.
+
+    ``settings`` are further arguments of ``option``.
+    """
 
     def split(values: list[str] | None) -> list[str] | None:
         return split_list(values)
@@ -59,6 +62,7 @@ def tasks_option(show_default: str, *flags: str) -> Parameter:
         metavar="TASK,...",
         completes="TASK,...",
         show_default=show_default,
+        **settings,
     )
 
 

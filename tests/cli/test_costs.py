@@ -10,6 +10,7 @@ from madbench.cli.explain import explain
 from madbench.cli.explain.costs import MOST_REASONS
 from madbench.errors import BudgetError
 from madbench.mixers import build, solve
+from madbench.suites import size_of
 from madbench.suites.mad.suite import MAD
 
 
@@ -71,6 +72,36 @@ def test_sizes_can_be_given_as_overrides_but_settings_of_training_cannot(invoke,
         assert message.endswith("madbench run S-p model.n_layer=4 --dry-run")
     assert "madbench run S-p training.epochs=4 --dry-run" in refuse(explain, "--cost", "S-p", "training.epochs=4")
     assert refuse(explain, "--cost", "S-p", "model.mix_rnk=4").endswith("did you mean 'mix_rank'?")
+
+
+def test_the_costs_of_a_profile_are_those_of_the_mixers_that_it_trains(invoke):
+    words = ("--cost", "S-p", "G-cg-q-12o", "-p", "evening")
+    rows = json.loads(invoke(explain, *words, "-f", "json").output)
+    lengths = {row["max_len"]: row["tasks"] for row in rows}
+    assert lengths[8] == ["compression"] and lengths[64] == ["selective_copying"]
+    assert lengths[15] == ["in_context_recall", "noisy_in_context_recall"]
+    assert [row["max_len"] for row in rows] == 2 * sorted(lengths)
+    plan = MAD.plan(["G-cg-q-12o"], MAD.Profile.load("evening"))
+    for row in rows[len(lengths) :]:
+        (job, *_) = [job for job in plan.jobs if job.task in row["tasks"]]
+        assert row["terms"] == size_of(job).mixers.blocks[0].terms
+    text = invoke(explain, *words).output
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Profile evening: d_model 64, n_head 2, max_len L 8 (compression);" in " ".join(text.split())
+
+
+def test_words_and_options_change_the_profile_of_the_costs(invoke, refuse):
+    words = ("-p", "evening", "-t", "memorization", "--d-model", 32, "mix_rank=3", "--max-len", 20)
+    (row,) = json.loads(invoke(explain, "--cost", "R-12!", *words, "-f", "json").output)
+    assert (row["d_model"], row["max_len"], row["ranks"]["mix"]) == (32, 20, 3) and "tasks" not in row
+    assert "d_model 128" in invoke(explain, "--cost", "S", "-p", "gpt2", "--d-model", 128).output
+    (row,) = json.loads(invoke(explain, "--cost", "S", "-p", "gpt2", "-f", "json").output)
+    assert (row["d_model"], row["max_len"], row["tasks"]) == (768, 1024, ["language_model"])
+    assert "'training.epochs' is no setting of it" in refuse(explain, "--cost", "S", "-p", "full", "training.epochs=9")
+    assert "registers has no effect on S" in refuse(explain, "--cost", "S", "-p", "evening", "registers=2")
+    assert "mad or language" in refuse(explain, "--cost", "S", "-t", "compression,language_model")
+    assert "interacting agents have none" in refuse(explain, "--cost", "S", "-t", "colliding")
+    assert "--profile evening has no effect without --cost" in refuse(explain, "S", "-p", "evening")
 
 
 def test_the_name_of_a_fidelity_is_refused_as_a_budget(invoke):

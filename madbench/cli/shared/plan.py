@@ -21,13 +21,13 @@ from madbench.execute.base import Policy, duration
 from madbench.execute.options import RunOptions
 from madbench.execute.slots import HEADROOM, PROCESS_BYTES, JobBatch, choose_threads, makespan, plan_batches
 from madbench.experiment import Experiment
+from madbench.experiment.commands import option_words
 from madbench.experiment.notes import note_on_groups
 from madbench.jobs import Job
-from madbench.labels.budgets import budget_words
 from madbench.labels.names import display_name, row_display_name, with_typed_labels
 from madbench.rows import SuiteRow
 from madbench.store.runs import Store
-from madbench.suites import Suite, size_of, suite_of
+from madbench.suites import Suite, has_blocks, main_suite, size_of, suite_of
 from madbench.suites.base import JobSize
 
 MOST_SHOWN = 100  # the most printed lines of a table; the JSON has all
@@ -285,10 +285,19 @@ def print_plan(experiment: Experiment, plan: dict[str, Any], by_task: bool = Fal
         f"{count_text(plan['jobs'], 'job')} in {count_text(len(experiment.grid.rows), 'row')}: {plan['done']} done, "
         f"{plan['todo']} to do{failures}.{common} time: jobs to do, one after the other, estimated from a few steps; "
         "less if a run stops early. FLOPs: training (forward and backward), without masked positions. params: the "
-        f"whole model; madbench explain --cost {' '.join(budget_words(experiment.grid.budget))} shows ranks and "
-        f"parameters of the mixer. {_rates_text(plan['cells'])}",
+        f"whole model{_cost_advice(experiment)}. {_rates_text(plan['cells'])}",
         markup=False,
     )
+
+
+def _cost_advice(experiment: Experiment) -> str:
+    """A clause that names the command for the costs of the mixers. Empty if the models have no mixers."""
+    protocol = experiment.protocol
+    if not has_blocks(experiment.jobs[0]):
+        return ""
+    tasks = [] if protocol.suite is main_suite() else ["-t", protocol.suite.name]
+    options = shlex.join([*option_words({"-p": protocol.profile_name}, experiment.grid.budget), *tasks])
+    return f"; madbench explain --cost LABEL {options} shows ranks and parameters of the mixer"
 
 
 def _rates_text(cells: Iterable[Mapping[str, Any]]) -> str:
