@@ -60,20 +60,19 @@ def keeps_weights(batch: int, heads: int, length: int, window: int = 0) -> bool:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, window: int, q: Tensor, k: Tensor, v: Tensor, sink: Tensor | None) -> Tensor:
-        o, kept = _like(v), []
-        keeps = any(ctx.needs_input_grad) and keeps_weights(*cast("tuple[int, int, int]", q.shape[:3]), window)
+        keeps, kept = any(ctx.needs_input_grad) and keeps_weights(*_sizes(q), window), []
         with without_autocast(q):
-            future = _future(BLOCK_ROWS, q)
-            for of_q, of_k, of_v, of_o, *of_sink in _groups(keeps, window, q, k, v, o, *_present(sink)):
-                of_q, of_k, of_v = _scaled(of_q), _by_head(of_k), _by_head(of_v)
+            inputs = (_scaled(q), _by_head(k), _by_head(v), *map(_by_head, _present(sink)))
+            o, future, buffer = _empty(inputs[2]), _future(BLOCK_ROWS, inputs[0]), _buffer(inputs[0], window)
+            for of_o, of_q, of_k, of_v, *of_sink in _groups(keeps, window, o, *inputs):
                 for rows in _blocks(q.shape[2]):
-                    weights = _weights(of_q, of_k, rows, future, window, *map(_by_head, of_sink))
-                    _write_product(weights, of_v[:, _keys(rows, window)], of_o[:, :, rows])
+                    weights = _weights(of_q, of_k, rows, future, buffer, window, *of_sink, is_kept=keeps)
+                    _write_product(weights, of_v[:, _keys(rows, window)], of_o[:, rows])
                     if keeps:
                         kept.append(weights)
         ctx.window, ctx.has_sink = window, sink is not None
-        ctx.save_for_backward(q, k, v, *_present(sink), *kept)
-        return o
+        ctx.save_for_backward(q, k, v, *_present(sink), *(inputs[:3] if keeps else ()), *kept)
+        return _like(v).copy_(o.unflatten(0, v.shape[:2]))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Sequence[Tensor | None]:
@@ -100,60 +99,62 @@ def _gradients(
 ) -> list[Tensor]:
     """The gradients of q, k and v, and of the sink if there is one.
 
-    ``grad`` (B, H, T, V) is the gradient of the output. ``kept`` has the attention weights of the forward pass: one
-    tensor per group of heads and block of rows, in the order of the forward pass. If it is empty, the weights are
-    computed again.
+    ``grad`` (B, H, T, V) is the gradient of the output. ``kept`` has q, k and v by head and then the attention weights
+    of the forward pass: one tensor per group of heads and block of rows, in the order of the forward pass. If it is
+    empty, they are computed again.
     """
-    d_q, d_k, d_v = (_like(x) for x in (q, k, v))
-    d_sink = [] if sink is None else [torch.zeros_like(sink)]
-    blocks, future = _blocks(q.shape[2]), _future(BLOCK_ROWS, q)
-    groups = _groups(bool(kept), window, q, k, v, grad, d_q, d_k, d_v, *_present(sink), *d_sink)
-    for group, (of_q, of_k, of_v, of_grad, *into) in enumerate(groups):
-        of_q, of_k, of_v, of_grad = _scaled(of_q), _by_head(of_k), _by_head(of_v), _by_head(of_grad)
-        of_sink = [_by_head(x) for x in into[3:4]]
-        sums: list[Tensor] = []
-        for number, rows in reversed([*enumerate(blocks)]):  # without a window, the last rows see all keys
+    length = q.shape[2]
+    inputs = (*(kept[:3] or (_scaled(q), _by_head(k), _by_head(v))), *map(_by_head, _present(sink)))
+    d_q, d_sink = _empty(inputs[0]), [torch.zeros_like(x) for x in inputs[3:]]
+    make = torch.zeros if window else torch.empty  # without a window, the last rows see all keys and write all numbers
+    d_k, d_v = (make(len(x), x.shape[2], length, dtype=x.dtype, device=x.device) for x in inputs[1:3])  # transposed
+    blocks, future = _blocks(length), _future(BLOCK_ROWS, inputs[0])
+    buffer, of_weights = (_buffer(inputs[0], window) for _ in range(2))
+    groups = _groups(bool(kept), window, d_q, d_k, d_v, _by_head(grad), *inputs, *d_sink)
+    for group, (of_d_q, of_d_k, of_d_v, of_grad, of_q, of_k, of_v, *of_sink) in enumerate(groups):
+        for number, rows in reversed([*enumerate(blocks)]):
             keys = _keys(rows, window)
             if kept:
-                weights = kept[group * len(blocks) + number]
+                weights = kept[3 + group * len(blocks) + number]
             else:
-                weights = _weights(of_q, of_k, rows, future, window, *of_sink)
+                weights = _weights(of_q, of_k, rows, future, of_weights, window, *of_sink[:1])
             rows_of_q, rows_of_grad = of_q[:, rows], of_grad[:, rows]
-            d_scores = torch.bmm(rows_of_grad, of_v[:, keys].mT)
+            d_scores = _product(rows_of_grad, of_v[:, keys].mT, buffer)
             if of_sink:  # the weight of the sink is 1 minus the sum of the other weights
                 d_weights = (weights * d_scores).sum(-1, keepdim=True)
-                from_rows = d_weights.mul_(weights.sum(-1, keepdim=True).sub_(1)).sum(1, keepdim=True)
-                into[4] += from_rows.unflatten(0, into[4].shape[:2])
+                of_sink[1] += d_weights.mul_(weights.sum(-1, keepdim=True).sub_(1)).sum(1, keepdim=True)
             torch.ops.aten._softmax_backward_data.out(d_scores, weights, -1, weights.dtype, grad_input=d_scores)
-            _write_product(d_scores, of_k[:, keys], into[0][:, :, rows])
-            # the transposed products are faster
-            parts = [torch.bmm(rows_of_q.mT, d_scores), torch.bmm(rows_of_grad.mT, weights)]
-            if not sums and not window:
-                sums = parts
-                continue
-            sums = sums or [part.new_zeros(*part.shape[:2], q.shape[2]) for part in parts]
-            for total, part in zip(sums, parts):
-                total[:, :, keys] += part
-        for of_heads, total in zip(into[1:3], sums):
-            of_heads.copy_(total.unflatten(0, of_heads.shape[:2]).mT)
-    return [d_q.mul_(q.shape[-1] ** -0.5), d_k, d_v, *d_sink]
+            _write_product(d_scores, of_k[:, keys], of_d_q[:, rows])
+            for total, of_rows, factors in (of_d_k, rows_of_q, d_scores), (of_d_v, rows_of_grad, weights):
+                if rows.stop == length and not window:
+                    torch.bmm(of_rows.mT, factors, out=total)  # the transposed products are faster
+                else:
+                    total[:, :, keys] += torch.bmm(of_rows.mT, factors)
+    d_q.mul_(q.shape[-1] ** -0.5)
+    found = zip((d_q, d_k.mT, d_v.mT, *d_sink), (q, k, v, *_present(sink)))
+    return [d_x.unflatten(0, x.shape[:2]).to(x.dtype) for d_x, x in found]
 
 
-def _weights(q: Tensor, k: Tensor, rows: slice, future: Tensor, window: int = 0, sink: Tensor | None = None) -> Tensor:
+def _weights(
+    q: Tensor, k: Tensor, rows: slice, future: Tensor, buffer: Tensor, window: int = 0, sink: Tensor | None = None,
+    *, is_kept: bool = False,
+) -> Tensor:  # fmt: skip
     """The attention weights (N, rows, keys) of some rows of q (N, T, K), for the keys that :func:`_keys` selects.
 
     A key that a row cannot see has weight zero. ``future`` is the mask of :func:`_future`, and ``sink`` is (N, 1, 1).
+    The scores are written to ``buffer``, and also the weights unless ``is_kept`` is true.
     """
     keys = _keys(rows, window)
-    scores, count = torch.bmm(q[:, rows], k[:, keys].mT), rows.stop - rows.start
+    scores, count = _product(q[:, rows], k[:, keys].mT, buffer), rows.stop - rows.start
     scores[:, :, rows.start - keys.start :] += future[:count, :count]
     if window and rows.stop > window:
         scores += _past(scores, rows.start - keys.start - window)
+    weights = torch.empty_like(scores) if is_kept else scores
     if sink is None:
-        return torch.softmax(scores, -1, out=scores)
+        return torch.softmax(scores, -1, out=weights)
     largest = torch.maximum(scores.amax(-1, keepdim=True), sink)
     scores.sub_(largest).exp_()
-    return scores.div_(scores.sum(-1, keepdim=True).add_(largest.neg_().add_(sink).exp_()))
+    return torch.div(scores, scores.sum(-1, keepdim=True).add_(largest.neg_().add_(sink).exp_()), out=weights)
 
 
 def _first_key(rows: slice, window: int) -> int:
@@ -168,10 +169,15 @@ def _keys(rows: slice, window: int) -> slice:
     return slice(_first_key(rows, window), rows.stop)
 
 
+def _product(left: Tensor, right: Tensor, buffer: Tensor) -> Tensor:
+    """The products of N pairs of matrices, in the first elements of ``buffer``, whose memory is still in the cache."""
+    count, rows, columns = len(left), left.shape[1], right.shape[2]
+    return torch.bmm(left, right, out=buffer[: count * rows * columns].view(count, rows, columns))
+
+
 def _write_product(weights: Tensor, x: Tensor, into: Tensor) -> None:
-    """Write the product of weights (N, rows, keys) and x (N, keys, C) to ``into`` (B, H, rows, C), where N = B H."""
-    product = torch.bmm(x.mT, weights.mT).mT if x.shape[-1] < THIN else torch.bmm(weights, x)
-    into.copy_(product.unflatten(0, into.shape[:2]))
+    """Write the product of weights (N, rows, keys) and x (N, keys, C) to ``into`` (N, rows, C)."""
+    into.copy_(torch.bmm(x.mT, weights.mT).mT if x.shape[-1] < THIN else torch.bmm(weights, x))
 
 
 def _blocks(length: int) -> list[slice]:
@@ -179,21 +185,33 @@ def _blocks(length: int) -> list[slice]:
 
 
 def _groups(keeps: bool, window: int, *of_heads: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Split tensors (B, H, T, C) into groups of heads that are computed together. Yield the same part of each tensor.
+    """Split tensors whose first axis has all heads of all sequences into groups of heads that are computed together.
 
-    A group has several sequences, or some heads of one sequence, so that its scores fit in the cache. If the tensors
-    have no data, they serve to measure memory, and all groups need equal memory. Only the first group is then yielded.
-    If ``keeps`` is true, all are yielded, because the kept weights of every group count.
+    Yield the same part of each tensor. The first tensor is (N, T, C). A group has so many heads that its scores fit in
+    the cache. If the tensors have no data, they serve to measure memory, and all groups need equal memory. Only the
+    first group is then yielded. If ``keeps`` is true, all are yielded, because the kept weights of every group count.
     """
-    _, heads, length, _ = of_heads[0].shape
-    keys = min(length, BLOCK_ROWS + window) if window else length
-    count = max(1, BLOCK_NUMBERS * torch.get_num_threads() // max(1, min(length, BLOCK_ROWS) * keys))
-    sizes = (1, count) if count < heads else (count // heads, heads)
-    for sequences in zip(*(x.split(sizes[0]) for x in of_heads)):
-        for part in zip(*(x.split(sizes[1], 1) for x in sequences)):
-            yield part
-            if not keeps and not has_data(of_heads[0]):
-                return
+    for part in zip(*(x.split(_group_size(of_heads[0].shape[1], window)) for x in of_heads)):
+        yield part
+        if not keeps and not has_data(of_heads[0]):
+            return
+
+
+def _group_size(length: int, window: int) -> int:
+    """The number of heads whose scores in one block of rows fit in the cache, for sequences of ``length`` tokens."""
+    return max(
+        1, BLOCK_NUMBERS * torch.get_num_threads() // max(1, min(length, BLOCK_ROWS) * _most_keys(length, window))
+    )
+
+
+def _most_keys(length: int, window: int) -> int:
+    return min(length, BLOCK_ROWS + window) if window else length
+
+
+def _buffer(q: Tensor, window: int) -> Tensor:
+    """Uninitialized memory for the scores of one group of heads in one block of rows. ``q`` (N, T, K) has all heads."""
+    heads, length, _ = q.shape
+    return q.new_empty(min(heads, _group_size(length, window)) * min(length, BLOCK_ROWS) * _most_keys(length, window))
 
 
 def _future(rows: int, like: Tensor) -> Tensor:
@@ -222,11 +240,22 @@ def _by_head(x: Tensor) -> Tensor:
 
 
 def _scaled(q: Tensor) -> Tensor:
-    scaled: Tensor = _by_head(q) * q.shape[-1] ** -0.5
-    return scaled
+    """q / sqrt(K) by head: (B, H, T, K) -> (B H, T, K)."""
+    q = wide(q)
+    return torch.mul(q, q.shape[-1] ** -0.5, out=q.new_empty(q.shape)).flatten(0, 1)
+
+
+def _empty(x: Tensor) -> Tensor:
+    """Uninitialized memory with the shape of x (N, T, C), in the layout that :func:`_write_product` writes fastest."""
+    return x.new_empty(len(x), x.shape[2], x.shape[1]).mT if x.shape[2] < THIN else x.new_empty(x.shape)
 
 
 def _like(x: Tensor) -> Tensor:
     """An uninitialized tensor like x (B, H, T, C), in which the heads of a token are contiguous in memory."""
     batch, heads, length, width = x.shape
     return x.new_empty(batch, length, heads, width).transpose(1, 2)
+
+
+def _sizes(q: Tensor) -> tuple[int, int, int]:
+    batch, heads, length, _ = q.shape
+    return batch, heads, length
