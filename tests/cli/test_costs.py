@@ -79,7 +79,7 @@ def test_the_costs_of_a_profile_are_those_of_the_mixers_that_it_trains(invoke):
     rows = json.loads(invoke(explain, *words, "-f", "json").output)
     lengths = {row["max_len"]: row["tasks"] for row in rows}
     assert lengths[8] == ["compression"] and lengths[64] == ["selective_copying"]
-    assert lengths[15] == ["in_context_recall", "noisy_in_context_recall"]
+    assert lengths[16] == ["in_context_recall", "noisy_in_context_recall"]
     assert [row["max_len"] for row in rows] == 2 * sorted(lengths)
     plan = MAD.plan(["G-cg-q-12o"], MAD.Profile.load("evening"))
     for row in rows[len(lengths) :]:

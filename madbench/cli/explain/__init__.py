@@ -60,7 +60,7 @@ def explain(
       madbench explain --cost @table1       the paper's labels
       madbench explain --cost '~R-cg-q-12o' --budget paper
       madbench explain --cost S-c G-cg-q-12o --d-model 768 --n-head 12
-      madbench explain --cost S-p G-cg-q-12o -p evening   as the profile trains them
+      madbench explain --cost S-p G-cg-q-12o -p evening
     """
     as_json = format == "json"
     labels, overrides = labels_and_overrides(words)

@@ -88,7 +88,8 @@ def mixers_of_profile(
     for job in experiment.jobs:
         if not has_blocks(job):
             raise ConfigError(f"explain --cost counts the mixers of labels; the {suite.title.lower()} have none")
-        length = max_len or size_of(job).seq_len
+        size = size_of(job)
+        length = max_len or (size.mixers.blocks[0].size.max_len if size.mixers else size.seq_len)
         first = CountedMixer(job.label, job.model.d_model, job.model.n_head, length, job.mixer)
         entry = counted.get((job.label, length), first)
         tasks = () if max_len else tuple(dict.fromkeys([*entry.tasks, job.task]))
@@ -127,7 +128,7 @@ def _refuse_other_settings(labels: Sequence[str], settings: Mapping[str, Any]) -
 
 def _refuse_unused_settings(labels: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Sequence[str]]:
     """The settings that each label uses. Raises ``ConfigError`` for a setting that no label uses."""
-    used = {label: used_settings(label) for label in labels}
+    used: dict[str, Sequence[str]] = {label: used_settings(label) for label in labels}
     for name in settings:
         if labels and not any(name in names for names in used.values()):
             has = ", ".join(f"model.{setting}" for setting in dict.fromkeys(itertools.chain(*used.values()))) or "none"
