@@ -184,29 +184,58 @@ def audit_table(results: Results) -> Listing:
         why = command_on(results.store.root, "ls", "sweeps")
         raise StoreError(f"{results.store.root}: no label has a seed with all of its runs; {why} says why")
     outcomes = list(dict.fromkeys(name for row in rows if published.get(name := outcome_column(row.column))))
-    outcome = heading(outcomes[0]) if len(outcomes) == 1 else "Outcome"
-    of_outcome = "its published column" if len(outcomes) == 1 else f"published {' or '.join(map(heading, outcomes))}"
-    headings = ["Column", "ICC", "Heur.", "Solved", "Split", "Published", outcome, "Near", "s/bit", "Seeds"]
     theirs = {
         (row.column, name): rank_correlation(published[row.column], published[name])
         for row in rows
         if published.get(name := outcome_column(row.column)) and row.column in published
     }
-    correlations = [
-        f"{heading(name)} {agreement_text(correlation)} with {heading(other)}"
-        for (name, other), correlation in theirs.items()
-    ]
     reasons = left_out(rows)
+    outcome = _outcome_heading(outcomes)
+    headings = ["Column", "ICC", "Heur.", "Solved", "Split", "Published", outcome, "Near", "s/bit", "Seeds"]
+    return Listing(
+        rows,
+        headings,
+        [_line(row) for row in rows],
+        [_json_row(row, reasons, theirs) for row in rows],
+        _caption(results, rows, outcomes, reasons),
+        " ".join([*results.sentences(), *_notes(rows, theirs)]),
+        "tab:audit",
+        "%s",
+        notes_explain=f"ICC, Heur., Split, Near, s/bit, and {Listing.notes_explain}",
+    )
+
+
+def _outcome_heading(outcomes: Sequence[str]) -> str:
+    """The heading of the correlation with the outcome: that of the outcome column, if all columns have the same."""
+    return heading(outcomes[0]) if len(outcomes) == 1 else "Outcome"
+
+
+def _caption(results: Results, rows: Sequence[ColumnAudit], outcomes: Sequence[str], reasons: Mapping[str, str]) -> str:
+    """The caption of the table. ``reasons`` are those of :func:`left_out`, ``outcomes`` the outcomes with numbers."""
     texts = {row.column: agreement_text(row.reliability).replace("+", "") for row in rows}
     shares = [f"{heading(name)} {text}" for name, text in texts.items() if text]
-    parts = {
-        f"{_seeds_text(rows)}. Correlations: Spearman's over labels, with [95% interval].": True,
-        f"ICC with [95% interval]: {'; '.join(shares)}.": shares,
-        f"{outcome}: correlation with {of_outcome}.": outcomes,
-        f"Columns to keep, with the number of seeds that order these labels: {_kept_and_left(rows, reasons)}.": True,
-        f"A difference of two labels needs at least {LEAST_SEEDS} seeds of each.": True,
-    }
-    notes = (
+    of_outcome = "its published column" if len(outcomes) == 1 else f"published {' or '.join(map(heading, outcomes))}"
+    chosen_labels = frozenset().union(*_chosen_labels(results).values()).intersection(results.labels)
+    origin = results.origin()
+    sentences = [
+        f"{_seeds_text(rows)}. Correlations: Spearman's over labels, with [95% interval].",
+        f"ICC with [95% interval]: {'; '.join(shares)}." if shares else "",
+        f"{_outcome_heading(outcomes)}: correlation with {of_outcome}." if outcomes else "",
+        f"Columns to keep, with the number of seeds that order these labels: {_kept_and_left(rows, reasons)}.",
+        f"A difference of two labels needs at least {LEAST_SEEDS} seeds of each.",
+        origin.in_caption(in_paper=True),
+        origin.notes,
+        f"{len(chosen_labels)} of these labels were among them." if chosen_labels else "",
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def _notes(rows: Sequence[ColumnAudit], theirs: Mapping[tuple[str, str], Agreement]) -> list[str]:
+    """The sentences below the table.
+
+    ``theirs`` has the correlations of published columns with each other, by the names of the two columns.
+    """
+    meanings = (
         "ICC: the share of the variance between runs that is due to their labels. Heur.: labels within"
         f" {UNLEARNED_SHARE:.0%} of the best answer that ignores the context. Solved: labels that solve the task in"
         " every seed; split: in some seeds. Near: the other column with the most similar or most opposite order. s/bit:"
@@ -216,24 +245,17 @@ def audit_table(results: Results) -> Listing:
         f" or solve it, or if its correlation with a column of cheaper bits is at least {REDUNDANT}. Intervals:"
         f" {DRAWS:,} bootstrap draws of the labels."
     )
-    notes += f" Correlations of published columns with each other: {'; '.join(correlations)}." if correlations else ""
-    origin = results.origin()
-    code_and_choice = origin.in_caption(in_paper=True)
-    parts |= {code_and_choice: bool(code_and_choice), origin.notes: bool(origin.notes)}
-    if chosen_labels := frozenset().union(*_chosen_labels(results).values()).intersection(results.labels):
-        parts[f"{len(chosen_labels)} of these labels were among them."] = True
+    notes = [meanings]
+    correlations = [
+        f"{heading(name)} {agreement_text(correlation)} with {heading(other)}"
+        for (name, other), correlation in theirs.items()
+    ]
+    if correlations:
+        notes.append(f"Correlations of published columns with each other: {'; '.join(correlations)}.")
     agreements = [f"{heading(row.column)} {text}" for row in rows if (text := agreement_text(row.judged))]
-    notes += (
-        f" Published, without the labels on which settings were chosen: {'; '.join(agreements)}." if agreements else ""
-    )
-    lines = [_line(row) for row in rows]
-    caption = " ".join(text for text, is_shown in parts.items() if is_shown)
-    json_rows = [_json_row(row, reasons, theirs) for row in rows]
-    notes = " ".join([*results.sentences(), notes])
-    headings_explained = f"ICC, Heur., Split, Near, s/bit, and {Listing.notes_explain}"
-    return Listing(
-        rows, headings, lines, json_rows, caption, notes, "tab:audit", "%s", notes_explain=headings_explained
-    )
+    if agreements:
+        notes.append(f"Published, without the labels on which settings were chosen: {'; '.join(agreements)}.")
+    return notes
 
 
 def left_out(rows: Sequence[ColumnAudit]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
@@ -119,38 +119,59 @@ def comparison_table(
     """
     samples_by_column = samples_of(select_columns(scores, lambda column: column.is_compared))
     margins = _margins(within, samples_by_column)
+    rows = _comparisons(baseline, labels, samples_by_column, margins)
+    budgets = BudgetRatios.of_scores(scores, baseline)
+    first = "Means ±sd" if has_deviations else "Solved"
+    headings, lines = ["Label", first, "Difference", "95% interval", "p", "Verdict"], []
+    if margins:
+        headings.append("Within margin")
+    for label, of_label in itertools.groupby(rows, key=lambda row: row.label):
+        differing = budgets.differing(label).values()
+        lines.append([label, f"budget {max(differing):.3f}" if differing else "", *[""] * (len(headings) - 2)])
+        lines += [_text(row, bool(margins), has_deviations) for row in of_label]
+    suite_by_column = dict(zip(scores.column, scores.suite))
+    json_rows = [_json_row(row, bool(margins)) | budgets.cells(row, suite_by_column[row.quantity]) for row in rows]
+    caption = _caption(baseline, rows, margins, has_deviations) + budgets.text(labels, matched)
+    notes = " ".join([*protocol, _notes(rows, bool(margins))])
+    return Listing(rows, headings, lines, json_rows, caption, notes, "tab:comparison")
+
+
+def _comparisons(
+    baseline: str,
+    labels: Sequence[str],
+    samples_by_column: Mapping[str, Mapping[str, Sample]],
+    margins: Mapping[str, float],
+) -> list[Comparison]:
+    """The comparisons of ``labels`` with ``baseline``, in the order of the labels, with corrected p-values.
+
+    ``samples_by_column`` has the seeds of each label, and ``margins`` the margin of equivalence, if the column has one.
+    """
     rows = []
     for label, name in itertools.product(labels, in_order(samples_by_column)):
         if {label, baseline} <= samples_by_column[name].keys():
             pair = samples_by_column[name][label], samples_by_column[name][baseline]
             margin_test = equivalence(*pair, margins[name]) if name in margins else None
             rows.append(Comparison(label, baseline, name, *pair, difference(*pair), equivalence=margin_test))
-    rows = _with_holm(rows)
-    first = "Means ±sd" if has_deviations else "Solved"
-    headings, lines = ["Label", first, "Difference", "95% interval", "p", "Verdict"], []
-    if margins:
-        headings.append("Within margin")
-    ratios, suite_by_column = _budget_ratios(scores), dict(zip(scores.column, scores.suite))
-    differing = {label: _differing_ratios(label, baseline, ratios) for label in labels}
-    for label, of_label in itertools.groupby(rows, key=lambda row: row.label):
-        budget = f"budget {max(differing[label].values()):.3f}" if differing[label] else ""
-        lines += [
-            [label, budget, *[""] * (len(headings) - 2)],
-            *(_text(row, bool(margins), has_deviations) for row in of_label),
-        ]
-    about_margins = ", ".join(f"{heading(name)} {margins[name]:g}" for name in in_order(margins))
-    if len(set(margins.values())) == 1 and len(margins) > 1:
-        about_margins = f"{next(iter(margins.values())):g} points, in every column measured in points"
-    units = differences_text(row.quantity for row in rows)
-    legend = [f"Difference to {display_name(baseline)} in {units}"]
+    return _with_holm(rows)
+
+
+def _caption(baseline: str, rows: Sequence[Comparison], margins: Mapping[str, float], has_deviations: bool) -> str:
+    """The caption of the table, without the sentences on budgets."""
+    legend = [f"Difference to {display_name(baseline)} in {differences_text(row.quantity for row in rows)}"]
     if has_deviations:
         legend.append("Means ±sd: label, then baseline, with the standard deviation over (n) seeds")
     elif any(row.sample.has_threshold for row in rows):
         legend.append("Solved: seeds that solve the task, label:baseline")
     caption = f"{'; '.join(legend)}; p: Holm-corrected."
-    if margins:
-        caption += f" Margin: {about_margins}."
-    caption += _budget_text(baseline, ratios, differing, matched)
+    if not margins:
+        return caption
+    about_margins = ", ".join(f"{heading(name)} {margins[name]:g}" for name in in_order(margins))
+    if len(set(margins.values())) == 1 and len(margins) > 1:
+        about_margins = f"{next(iter(margins.values())):g} points, in every column measured in points"
+    return f"{caption} Margin: {about_margins}."
+
+
+def _notes(rows: Sequence[Comparison], has_margins: bool) -> str:
     test_count = sum(bool(row.difference.test) for row in rows)
     notes = (
         "Each seed is one observation: the settings of a task are averaged per seed. "
@@ -158,17 +179,7 @@ def comparison_table(
         f" p: two-sided, Holm-corrected for {test_count} {'test' if test_count == 1 else 'tests'}; significant if at"
         f" most {LEVEL}. A test needs at least {LEAST_SEEDS} seeds of both labels."
     )
-    if margins:
-        notes += f" {_MARGIN_NOTE}"
-    return Listing(
-        rows,
-        headings,
-        lines,
-        [_json_row(row, bool(margins)) | _budget_cells(row, ratios[suite_by_column[row.quantity]]) for row in rows],
-        caption,
-        " ".join([*protocol, notes]),
-        "tab:comparison",
-    )
+    return f"{notes} {_MARGIN_NOTE}" if has_margins else notes
 
 
 _TEST_NOTE = (
@@ -185,47 +196,54 @@ _MARGIN_NOTE = (
 )
 
 
-Ratios = Mapping[str, Mapping[str, float]]
-"""Budget ratios by suite and label: the matched quantity, such as parameters, divided by that of softmax attention."""
+@dataclass(frozen=True)
+class BudgetRatios:
+    """The budget ratios of the labels, and which of them differ too much from that of the baseline.
 
-
-def _budget_ratios(scores: pd.DataFrame) -> Ratios:
-    return {name: budget_ratios(of_suite) for name, of_suite in groups_of(scores, "suite")}
-
-
-def _differing_ratios(label: str, baseline: str, ratios: Ratios) -> dict[str, float]:
-    """The budget ratio of ``label``, by suite, in suites in which it differs too much from that of ``baseline``."""
-    return {
-        suite: by_label[label]
-        for suite, by_label in ratios.items()
-        if _budgets_differ(by_label.get(label), by_label.get(baseline))
-    }
-
-
-def _budget_text(baseline: str, ratios: Ratios, differing: Mapping[str, Mapping[str, float]], matched: str) -> str:
-    """Sentences that name the labels whose budget ratio differs too much from that of the baseline, one per suite.
-
-    ``differing`` has the ratios that differ too much, by label and suite (:func:`_differing_ratios`). Empty if there
-    are none. ``matched`` is the quantity that the budget makes equal, such as ``parameters``.
+    A budget ratio is the matched quantity, such as parameters, divided by that of softmax attention.
     """
-    text = ""
-    for suite, by_label in ratios.items():
-        if unequal := [
-            f"{display_name(label)} {each[suite]:.3f}" for label, each in differing.items() if suite in each
-        ]:
-            where = f" ({suites()[suite].title})" if len(ratios) > 1 else ""
-            text += f" Budgets differ{where}: {', '.join(unequal)}, {display_name(baseline)} {by_label[baseline]:.3f}"
-            text += f" times the {matched} of softmax attention."
-    return text
 
+    baseline: str
+    by_suite: Mapping[str, Mapping[str, float]]
+    """The budget ratio of each label, by suite and label."""
 
-def _budget_cells(row: Comparison, ratios: Mapping[str, float]) -> dict[str, Any]:
-    """The fields of a JSON row on budgets: the budget ratios of both labels, None if unknown, and whether they differ.
+    @classmethod
+    def of_scores(cls, scores: pd.DataFrame, baseline: str) -> Self:
+        return cls(baseline, {name: budget_ratios(of_suite) for name, of_suite in groups_of(scores, "suite")})
 
-    ``ratios`` has the budget ratio of each label in the suite of the row.
-    """
-    first, second = ratios.get(row.label), ratios.get(row.baseline)
-    return {"budget_ratio": first, "baseline_budget_ratio": second, "budgets_differ": _budgets_differ(first, second)}
+    def differing(self, label: str) -> dict[str, float]:
+        """The budget ratio of ``label``, by suite, in the suites in which it differs too much from the baseline's."""
+        return {
+            suite: by_label[label]
+            for suite, by_label in self.by_suite.items()
+            if _budgets_differ(by_label.get(label), by_label.get(self.baseline))
+        }
+
+    def text(self, labels: Sequence[str], matched: str) -> str:
+        """Sentences that name those of ``labels`` whose budget ratio differs too much, one per suite.
+
+        Empty if there are none. ``matched`` is the quantity that the budget makes equal, such as ``parameters``.
+        """
+        text, differing = "", {label: self.differing(label) for label in labels}
+        for suite, by_label in self.by_suite.items():
+            if unequal := [
+                f"{display_name(label)} {each[suite]:.3f}" for label, each in differing.items() if suite in each
+            ]:
+                where = f" ({suites()[suite].title})" if len(self.by_suite) > 1 else ""
+                baseline = f"{display_name(self.baseline)} {by_label[self.baseline]:.3f}"
+                text += f" Budgets differ{where}: {', '.join(unequal)}, {baseline}"
+                text += f" times the {matched} of softmax attention."
+        return text
+
+    def cells(self, row: Comparison, suite: str) -> dict[str, Any]:
+        """The fields of a JSON row on budgets: the ratios of both labels, None if unknown, and whether they differ.
+
+        ``suite`` is the name of the suite of the row's column.
+        """
+        ratios = self.by_suite[suite]
+        first, second = ratios.get(row.label), ratios.get(row.baseline)
+        differ = _budgets_differ(first, second)
+        return {"budget_ratio": first, "baseline_budget_ratio": second, "budgets_differ": differ}
 
 
 def _budgets_differ(first: float | None, second: float | None) -> bool:

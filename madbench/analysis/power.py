@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import pandas as pd
 from scipy.special import nctdtr, stdtrit
@@ -19,7 +20,7 @@ from scipy.special import nctdtr, stdtrit
 from madbench.analysis.claims import Claim
 from madbench.analysis.claims.testing import ClaimTest, test_claim
 from madbench.analysis.claims.thresholds import published_gain
-from madbench.analysis.inference import LEVEL, Sample, VarianceTerms, planned_terms
+from madbench.analysis.inference import LEVEL, Difference, Sample, VarianceTerms, planned_terms
 from madbench.analysis.quantities import heading, signed_text
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of
@@ -59,64 +60,137 @@ def power_table(
     """
     samples = samples_of(scores)
     tests = [
-        (paper, claim, quantity, test)
+        TestedClaim(paper, claim, quantity, test)
         for paper, claims_of_paper in claims.items()
         for claim in claims_of_paper
         for quantity in claim.quantities
         if (test := test_claim(claim, quantity, samples.get(quantity, {}))).gains
     ]
-    counts = Counter(paper for paper, *_ in tests)
-    lines, json_rows = [], []
-    for paper, claim, quantity, test in tests:
-        level = LEVEL / counts[paper]
-        name, smallest = test.smallest
+    counts = Counter(tested.paper for tested in tests)
+    rows = [
+        ClaimPower.of_test(tested, samples[tested.quantity], LEVEL / counts[tested.paper], true_gain)
+        for tested in tests
+    ]
+    json_rows = [json_row for row in rows for json_row in _json_rows(row)]
+    lines = [line for row in rows for line in _lines(row)]
+    notes = (
+        "Gain: in points of accuracy, or in nats per token of a loss. -: not testable, or fewer than two stored seeds."
+    )
+    headings = ["Claim", "On", "Gain", "Line", "n", "Seeds", "Power", "True gain", "Seeds for it", "Its power"]
+    return Listing(
+        json_rows, headings, lines, json_rows, _caption(counts), " ".join([*protocol, notes]), "tab:power", "%s"
+    )
+
+
+class GainPower(NamedTuple):
+    """The seeds that a gain of a claim needs if its true value is ``true_gain``."""
+
+    name: str
+    estimate: float
+    """The stored gain."""
+    true_gain: float
+    seeds: int
+    """The number of seeds per label that is enough, 0 for more than :data:`MOST_SEEDS`."""
+    power: float
+    """The power with :attr:`seeds` seeds. NaN if nothing is tested."""
+
+
+class TestedClaim(NamedTuple):
+    """A claim of a paper, and its test in a column of results. The test has at least one gain."""
+
+    paper: str
+    claim: Claim
+    quantity: str
+    test: ClaimTest
+
+
+@dataclass(frozen=True)
+class ClaimPower:
+    """The seeds that a claim needs in a column of results."""
+
+    tested: TestedClaim
+    smallest: Difference
+    """The smallest stored gain of the claim."""
+    measured: GainPower
+    """The seeds needed if the true value of this gain is the stored one."""
+    assumed: Sequence[GainPower]
+    """The seeds needed for each gain of the claim, for a given true gain."""
+
+    @classmethod
+    def of_test(cls, tested: TestedClaim, samples: Mapping[str, Sample], level: float, true_gain: float | None) -> Self:
+        """The seeds that the claim needs. If ``true_gain`` is None, it is :func:`default_gain`.
+
+        ``samples`` has the stored seeds of each label in the column. The test rejects at the p-value ``level``.
+        """
+        _, claim, quantity, test = tested
+        smallest_name, smallest = test.smallest
         assert smallest is not None  # the test has gains
-        terms = {
-            key: [(w, samples[quantity][x]) for w, x in weighted_labels]
-            for key, weighted_labels in claim.gains(test.cases, quantity).items()
-        }
+        terms = claim.gains(test.cases, quantity)
         is_testable = smallest.n < LEAST_SEEDS or not test.detail or not math.isnan(test.p)
-        seeds, probability = 0, math.nan
-        if is_testable:
-            seeds, probability = seeds_needed(terms[name], smallest.estimate - test.threshold, level)
-        numbers = [signed_text(smallest.estimate, quantity), signed_text(test.threshold, quantity), str(smallest.n)]
-        line = [claim.title, heading(quantity), *numbers, *_texts(seeds, probability)]
-        json_row: dict[str, Any] = {"paper": paper} if paper else {}
-        json_row |= {"claim": claim.name, "title": claim.title, "quantity": quantity, "gain": smallest.estimate}
-        json_row |= {"threshold": test.threshold, "n": smallest.n, "seeds": seeds, "probability": probability}
+
+        def gain_power(name: str, estimate: float, gain: float) -> GainPower:
+            if not is_testable:
+                return GainPower(name, estimate, gain, 0, math.nan)
+            weighted_samples = [(weight, samples[label]) for weight, label in terms[name]]
+            return GainPower(name, estimate, gain, *seeds_needed(weighted_samples, gain - test.threshold, level))
+
         assumed_gain = default_gain(claim, quantity, test) if true_gain is None else true_gain
-        of_gains = []
-        for gain_name, difference in test.gains:
-            gain = -assumed_gain if gain_name.endswith("(reversed)") and not claim.rivals else assumed_gain
-            needed_seeds, power = (
-                seeds_needed(terms[gain_name], gain - test.threshold, level) if is_testable else (0, math.nan)
-            )
-            texts = ["", "", ""] if math.isnan(power) else [signed_text(gain, quantity), *_texts(needed_seeds, power)]
-            subject = [f"  {_shown_gain(claim, gain_name)}", heading(quantity)]
-            of_gains.append(([*subject, signed_text(difference.estimate, quantity)], texts))
-            extra = {"gain_name": gain_name, "true_gain": gain, "power_seeds": needed_seeds, "power": power}
-            json_rows.append(without_nan(json_row | extra))
-        if len(of_gains) == 1:
-            lines.append([*line, *of_gains[0][1]])
-        else:
-            lines.append([*line, "", "", ""])
-            lines += [[*names, *line[3:5], "", "", *texts] for names, texts in of_gains]
+        assumed = []
+        for name, difference in test.gains:
+            is_reversed = name.endswith("(reversed)") and not claim.rivals
+            assumed.append(gain_power(name, difference.estimate, -assumed_gain if is_reversed else assumed_gain))
+        return cls(tested, smallest, gain_power(smallest_name, smallest.estimate, smallest.estimate), assumed)
+
+
+def _json_rows(row: ClaimPower) -> list[dict[str, Any]]:
+    paper, claim, quantity, test = row.tested
+    of_claim: dict[str, Any] = {"paper": paper} if paper else {}
+    of_claim |= {"claim": claim.name, "title": claim.title, "quantity": quantity}
+    of_claim |= {"gain": row.smallest.estimate, "threshold": test.threshold, "n": row.smallest.n}
+    of_claim |= {"seeds": row.measured.seeds, "probability": row.measured.power}
+    return [
+        without_nan(
+            of_claim
+            | {"gain_name": each.name, "true_gain": each.true_gain, "power_seeds": each.seeds, "power": each.power}
+        )
+        for each in row.assumed
+    ]
+
+
+def _lines(row: ClaimPower) -> list[list[str]]:
+    """The lines of the table for a claim. A claim with several gains has one more line for each of them."""
+
+    def assumed_texts(gain: GainPower) -> list[str]:
+        if math.isnan(gain.power):
+            return ["", "", ""]
+        return [signed_text(gain.true_gain, quantity), *_seeds_texts(gain)]
+
+    _, claim, quantity, test = row.tested
+    column, threshold, n = heading(quantity), signed_text(test.threshold, quantity), str(row.smallest.n)
+    line = [claim.title, column, signed_text(row.smallest.estimate, quantity), threshold, n]
+    line += _seeds_texts(row.measured)
+    if len(row.assumed) == 1:
+        return [line + assumed_texts(row.assumed[0])]
+    lines = [[*line, "", "", ""]]
+    for gain in row.assumed:
+        name, estimate = f"  {_shown_gain(claim, gain.name)}", signed_text(gain.estimate, quantity)
+        lines.append([name, column, estimate, threshold, n, "", "", *assumed_texts(gain)])
+    return lines
+
+
+def _caption(counts: Mapping[str, int]) -> str:
+    """The caption of the table. ``counts`` has the number of tests of each paper."""
+    if not counts:
+        return "No claim has a complete stored seed of each of its labels; madbench findings names the missing runs."
     levels = " and ".join(
         f"{LEVEL / count:.2g}, that of the first of {count} test{'s' if count != 1 else ''}"
         + (f" ({paper})," if len(counts) > 1 else "")
         for paper, count in counts.items()
     )
-    caption = (
+    return (
         f"Seeds: the number per label with a power of at least {ENOUGH_POWER:.0%} if the true gain is the measured one."
         f" Seeds for it: the same for the given true gain. The level is {levels} in Holm's method."
     )
-    if not tests:
-        caption = "No claim has a complete stored seed of each of its labels; madbench findings names the missing runs."
-    notes = (
-        "Gain: in points of accuracy, or in nats per token of a loss. -: not testable, or fewer than two stored seeds."
-    )
-    headings = ["Claim", "On", "Gain", "Line", "n", "Seeds", "Power", "True gain", "Seeds for it", "Its power"]
-    return Listing(json_rows, headings, lines, json_rows, caption, " ".join([*protocol, notes]), "tab:power", "%s")
 
 
 def _shown_gain(claim: Claim, gain_name: str) -> str:
@@ -127,8 +201,8 @@ def _shown_gain(claim: Claim, gain_name: str) -> str:
     return gain_name
 
 
-def _texts(seeds: int, power: float) -> list[str]:
-    return ["-", ""] if math.isnan(power) else [str(seeds or f">{MOST_SEEDS}"), f"{power:.0%}"]
+def _seeds_texts(gain: GainPower) -> list[str]:
+    return ["-", ""] if math.isnan(gain.power) else [str(gain.seeds or f">{MOST_SEEDS}"), f"{gain.power:.0%}"]
 
 
 def default_gain(claim: Claim, quantity: str, test: ClaimTest) -> float:

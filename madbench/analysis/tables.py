@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import pandas as pd
 
@@ -141,41 +141,54 @@ def _suite_results(results: Results, suite: Suite, options: TableOptions, is_bri
     different protocols, each protocol is scored separately. Raises ``ConfigError`` for different protocols if
     ``options.has_baseline`` is False, and for a threshold that is given twice.
     """
+    scoring, groups = scoring_of(suite), _protocol_groups(results, suite)
+    if len(groups) > 1 and not options.has_baseline:
+        protocol_names = ", ".join(f"{group.protocol.name} ({group.first_row})" for group in groups)
+        raise ConfigError(f"the rows follow {len(groups)} protocols, which cannot be compared: {protocol_names}")
+    thresholds = options.thresholds
+    if thresholds is None:
+        outcomes, protocols = [group.outcomes for group in groups], [group.protocol for group in groups]
+        thresholds = scoring.thresholds(outcomes, protocols)
+    elif len(set(thresholds)) < len(thresholds):
+        raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
+    frames = [scoring.frame(group.outcomes, thresholds) for group in groups]
+    of_groups = [
+        scoring.columns(group.protocol, group.outcomes, frame, thresholds) for group, frame in zip(groups, frames)
+    ]
+    columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
+    if is_brief:
+        columns = [column for column in columns if column.is_attributed or column.is_steps]
+    first = groups[0]
+    protocol = results.protocol(suite) if len(groups) == 1 else first.protocol
+    name = row_display_name(first.first_row) if len(groups) > 1 else ""
+
+    def describe() -> str:
+        return scoring_of(suite).about(protocol, first.outcomes, columns, name)
+
+    return suite_table(results, suite, columns, frames, describe, options)
+
+
+class _ProtocolGroup(NamedTuple):
+    """The rows of one suite that follow the same protocol, and are scored together."""
+
+    protocol: Protocol
+    first_row: str
+    outcomes: list[JobOutcome]
+
+
+def _protocol_groups(results: Results, suite: Suite) -> list[_ProtocolGroup]:
+    """The rows of a suite that have a result, by protocol. With one protocol, rows without a result count, too."""
     by_row: dict[str, list[JobOutcome]] = {}
     for outcome in results.outcomes(suite):
         by_row.setdefault(outcome.row, []).append(outcome)
     rows = [row for row in results.rows_of(suite) if any(outcome.record for outcome in by_row[row.name])]
-    groups: dict[Hashable, list[JobOutcome]] = {}
-    protocols: dict[Hashable, Protocol] = {}
-    names: dict[Hashable, str] = {}
+    groups: dict[Hashable, _ProtocolGroup] = {}
     for row, key in zip(rows, scoring_of(suite).groups([row.protocol for row in rows])):
-        groups.setdefault(key, []).extend(by_row[row.name])
-        protocols.setdefault(key, row.protocol)
-        names.setdefault(key, row.name)
-    if len(groups) == 1 and len(rows) < len(results.rows_of(suite)):  # jobs without a result are counted, too
-        groups = dict.fromkeys(groups, results.outcomes(suite))
-    if len(groups) > 1 and not options.has_baseline:
-        protocol_names = ", ".join(f"{protocols[key].name} ({names[key]})" for key in groups)
-        raise ConfigError(f"the rows follow {len(groups)} protocols, which cannot be compared: {protocol_names}")
-    thresholds = options.thresholds
-    if thresholds is None:
-        thresholds = scoring_of(suite).thresholds(list(groups.values()), list(protocols.values()))
-    elif len(set(thresholds)) < len(thresholds):
-        raise ConfigError(f"thresholds {', '.join(f'{x:g}' for x in thresholds)}: give each once")
-    scoring = scoring_of(suite)
-    frames = {key: scoring.frame(outcomes, thresholds) for key, outcomes in groups.items()}
-    of_groups = [scoring.columns(protocols[key], groups[key], frames[key], thresholds) for key in groups]
-    columns = [column for column in of_groups[0] if all(column in others for others in of_groups)]
-    if is_brief:
-        columns = [column for column in columns if column.is_attributed or column.is_steps]
-    first = next(iter(groups))
-    protocol = results.protocol(suite) if len(groups) == 1 else protocols[first]
-    name = row_display_name(names[first]) if len(groups) > 1 else ""
-
-    def describe() -> str:
-        return scoring_of(suite).about(protocol, groups[first], columns, name)
-
-    return suite_table(results, suite, columns, list(frames.values()), describe, options)
+        groups.setdefault(key, _ProtocolGroup(row.protocol, row.name, [])).outcomes.extend(by_row[row.name])
+    if len(groups) == 1 and len(rows) < len(results.rows_of(suite)):
+        (group,) = groups.values()
+        return [group._replace(outcomes=results.outcomes(suite))]
+    return list(groups.values())
 
 
 def _origin(results: Results, of_suites: Sequence[Suite]) -> Origin:
@@ -206,28 +219,11 @@ def suite_table(
         options: the content of the table.
     """
     row_by_name = {row.name: row for row in results.rows_of(suite)}
-    scores = pd.concat(frames, ignore_index=True)
-    ratios = budget_ratios(scores)
-    over_budget = {name for name, ratio in ratios.items() if results.is_over_budget(row_by_name[name].row.label, ratio)}
-    competing = row_by_name.keys() - over_budget if len(frames) == 1 else ()
-    cells: dict[str, dict[str, Cell]] = {}
-    for frame in frames:
-        marked_cells = with_marks(columns, cells_of(frame, columns), competing)
-        cells |= with_ranks(columns, marked_cells, competing) if options.shows == "rank" else marked_cells
-    for name, row in cells.items():
-        seeds = max((cell.n for cell in row.values()), default=0)
-        if name in ratios:
-            row[BUDGET_RATIO.name] = replace(Cell.of_number(ratios[name]), is_over_budget=name in over_budget)
-        if seeds:
-            row[NUM_SEEDS.name] = Cell.of_number(seeds)
+    cells = _cells(results, suite, columns, frames, options.shows)
     rows = {name: row_by_name[name].row for name in results.names if name in cells}
     names = {column.name for column in columns}
     numbers = {name: results.published_numbers(row_by_name[name], options.shows_published) for name in rows}
     published = {name: {key: x for key, x in of_row.items() if key in names} for name, of_row in numbers.items()}
-    protocol = row_by_name[next(iter(rows))].shared_protocol
-    short = profile_text(protocol)
-    if protocol.budget not in COUNTINGS:
-        short += f", matched by {protocol.budget}"
     protocols = {name: row.protocol for name, row in row_by_name.items()}
     has_published = any(published.values())
     sources = published_sentence(published, protocols, options.shows_published) if has_published else ""
@@ -244,7 +240,7 @@ def suite_table(
         rows,
         cells,
         published,
-        short,
+        _protocol_text(row_by_name[next(iter(rows))].shared_protocol),
         describe,
         published_sources=(sources,) if sources else (),
         origin=_origin(results, [suite]) if jobs else Origin(),
@@ -253,6 +249,33 @@ def suite_table(
         shows=options.shows,
         shows_baselines=options.shows_baselines,
     )
+
+
+def _cells(
+    results: Results, suite: Suite, columns: list[Column], frames: Sequence[pd.DataFrame], shows: Shows
+) -> dict[str, dict[str, Cell]]:
+    """The cells of the table of one suite, with marks, budgets and numbers of seeds, by row and column."""
+    row_by_name = {row.name: row for row in results.rows_of(suite)}
+    ratios = budget_ratios(pd.concat(frames, ignore_index=True))
+    over_budget = {name for name, ratio in ratios.items() if results.is_over_budget(row_by_name[name].row.label, ratio)}
+    competing = row_by_name.keys() - over_budget if len(frames) == 1 else ()
+    cells: dict[str, dict[str, Cell]] = {}
+    for frame in frames:
+        marked_cells = with_marks(columns, cells_of(frame, columns), competing)
+        cells |= with_ranks(columns, marked_cells, competing) if shows == "rank" else marked_cells
+    for name, row in cells.items():
+        seeds = max((cell.n for cell in row.values()), default=0)
+        if name in ratios:
+            row[BUDGET_RATIO.name] = replace(Cell.of_number(ratios[name]), is_over_budget=name in over_budget)
+        if seeds:
+            row[NUM_SEEDS.name] = Cell.of_number(seeds)
+    return cells
+
+
+def _protocol_text(protocol: Protocol) -> str:
+    """The protocol in a few words, with the matched quantity if the budget does not count parameters."""
+    text = profile_text(protocol)
+    return text if protocol.budget in COUNTINGS else f"{text}, matched by {protocol.budget}"
 
 
 def _with_differences(table: ResultTable, results: Results) -> ResultTable:
