@@ -73,7 +73,10 @@ class Letter(Explanation):
 
     @property
     def is_paid(self) -> bool:
-        """True if the letter adds parameters by which the budget does not grow, so that labels need q, v or ``!``."""
+        """True if the letter adds parameters and the budget stays the same.
+
+        A label with such a letter also needs q or v, which save parameters elsewhere, or ``!``, which lifts the budget.
+        """
         return bool(self.terms) and not self.raises_budget
 
 

@@ -175,12 +175,11 @@ def rows_kernel(
 def add_cyclic(
     x, y, N, gap, T, MIX: tl.constexpr, EXACT: tl.constexpr, R: tl.constexpr, RP: tl.constexpr, kind: tl.constexpr
 ):
-    """Add y_m . N_l to each row m and lag l of a tile x (P, P). If MIX is false, return x.
+    """Return x (P, P) with the dot product of y[m] and N[l] added to the element in row m whose lag is l.
 
-    y is (P, RP), with one vector per row, and N (T, R) is a table with one vector per lag. The tile has P rows and the
-    P keys ``gap`` positions before them: column n of row m is the lag ``gap`` + n if n <= m, and ``gap`` + n - P
-    otherwise. If EXACT is true, the products have float32 precision. Otherwise their factors are rounded to the dtype
-    ``kind``.
+    y (P, RP) has one vector per row, and the table N (T, R) has one vector per lag. The lag of the element in row m and
+    column n is ``gap`` + n if n <= m, and ``gap`` + n - P otherwise. If EXACT is true, the products have float32
+    precision. Otherwise their factors are rounded to the dtype ``kind``. If MIX is false, x is returned unchanged.
     """
     if MIX:
         P: tl.constexpr = x.shape[0]

@@ -224,9 +224,10 @@ class Pixels(World):
 
     @property
     def solution(self) -> tuple[Array, Array]:
-        """The C (1 + P, 1 + P) and W (1 + P,) with which linear attention gives the values exactly, for P places.
+        """The C (1 + P, 1 + P) and W (1 + P,) with which linear attention gives the values exactly.
 
-        C has a 1 for every two places at one of the world's offsets, and W reads the color.
+        P is the number of places in an image (:attr:`places`). C[1 + i, 1 + j] is 1 if place j lies at one of
+        :attr:`OFFSETS` from place i, and all other elements are 0. W selects the color of a pixel.
         """
         c = np.zeros((1 + self.places, 1 + self.places))
         c[1:, 1:] = self.reached
