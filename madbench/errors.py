@@ -138,7 +138,8 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
 
     This is the option closest to the word by spelling. An option at least twice as long as the word counts only if it
     begins with the word, so that "nope" does not suggest "genotype". If no option is close, it is the only option whose
-    beginning resembles the word (:func:`_same_beginning`): "mem", "memory" and "memry" suggest "memorization".
+    beginning resembles the word (:func:`_same_beginning`): "mem", "memory" and "memry" suggest "memorization". If there
+    is none, it is the only option whose initials are the word: "lr" suggests "learning_rate".
 
     Nothing is suggested for the name of a precision, such as "float64", because it is no misspelling of another.
     """
@@ -151,7 +152,22 @@ def suggestion(word: Any, options: Iterable[str]) -> str:
     options = [*options]
     near = [option for option in options if len(option) < 2 * len(word) or option.startswith(word)]
     close = difflib.get_close_matches(word, near, n=1, cutoff=0.6) or _same_beginning(word, options)
+    close = close or [option for option in options if _has_initials(option, word)]
     return f"; did you mean {close[0]!r}?" if len(close) == 1 else ""
+
+
+def is_close_name(word: str, name: str) -> bool:
+    """True if ``word`` is almost the ``name`` of a setting, or its initials.
+
+    Unlike :func:`suggestion`, this does not compare with other names, so that the spelling has to be closer.
+    """
+    return difflib.SequenceMatcher(None, word, name).ratio() >= 0.8 or _has_initials(name, word)
+
+
+def _has_initials(name: str, word: str) -> bool:
+    """True if ``word`` has the initials of the parts of ``name``, with or without an s: "lr" of "learning_rates"."""
+    initials = "".join(part[:1] for part in name.split("_"))
+    return len(initials) > 1 and word in (initials, f"{initials}s")
 
 
 def _same_beginning(word: str, options: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,12 +25,12 @@ from madbench.config import (
     settings_of,
     short_repr,
 )
-from madbench.errors import ConfigError, did_you_mean, no_effect, prefix_errors
+from madbench.errors import ConfigError, did_you_mean, no_effect, prefix_errors, suggestion
 from madbench.jobs import Fidelity
 from madbench.labels import expand, parse, trust
 from madbench.labels.sets import names_of
 from madbench.rows import Grid, Row
-from madbench.suites.addressing import parse_overrides
+from madbench.suites.addressing import nearest_key, parse_overrides
 from madbench.suites.options import BudgetName, canonical_budget
 
 Mode = Literal["product", "one_at_a_time", "list"]
@@ -91,12 +91,22 @@ def load_grid(source: str | Path | Sequence[str], changes: Mapping[str, Any]) ->
         trust.allow_typed(_specs(grid), with_files=True)
         return expand_grid(grid)
     mapping = read_yaml(Path(source))
+    _check_keys(mapping, str(source))
     from_mapping(GridFile, mapping, str(source))
     merged = {key: {**mapping.get(key, {}), **changes[key]} for key in ("set", "vary") if changes.get(key)}
     grid = from_mapping(GridFile, {**mapping, **changes, **merged}, str(source))
     trust.allow_typed(_specs(from_mapping(GridFile, dict(changes), "grid")), with_files=True)
     trust.allow_labels_of_file(_specs(grid), Path(source))
     return expand_grid(grid, str(source))
+
+
+def _check_keys(mapping: Mapping[str, Any], where: str) -> None:
+    """Raise ``ConfigError`` for a key of a grid file that is a setting of the profile, which belongs under ``set``."""
+    names = [field.name for field in fields(GridFile)]
+    for key in mapping:
+        if key not in names and not suggestion(key, names) and (nearest := nearest_key(key, mapping.get("tasks"))):
+            advice = f"a setting that all rows share is written under set, as set: {{{nearest}: ...}}"
+            raise ConfigError(f"{where}: unknown key {short_repr(key)}; {advice}")
 
 
 def _specs(grid: GridFile) -> list[str]:

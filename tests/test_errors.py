@@ -44,6 +44,13 @@ def test_a_misspelled_beginning_suggests_the_only_option_with_such_a_beginning()
         assert suggestion(word, tasks) == "", word
 
 
+def test_the_initials_of_the_only_option_suggest_it():
+    names = ["learning_rates", "min_learning_rate", "lr_decay_steps", "batch_size", "beta1"]
+    assert suggestion("lr", names) == suggestion("lrs", names) == "; did you mean 'learning_rates'?"
+    assert suggestion("bs", names) == "; did you mean 'batch_size'?"
+    assert suggestion("lr", [*names, "last_row"]) == suggestion("b", names) == "", "two options, or too little"
+
+
 def test_options_are_listed_if_none_is_close():
     assert suggestion("xyz", FEW) == ""
     assert did_you_mean("xyz", FEW) == "; expected one of: one, two, three"

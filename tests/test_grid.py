@@ -163,6 +163,10 @@ def test_a_larger_grid_has_the_rows_of_the_smaller_one(labels, vary):
     ("keys", "says"),
     [
         ({"label": ["S"]}, "grid.yaml: unknown key 'label'; did you mean 'labels'?"),
+        (
+            {"labels": ["S"], "lr": 1e-3},
+            "'lr'; a setting that all rows share is written under set, as set: {learning_r",
+        ),
         ({"labels": ["S"], "mode": "products"}, "grid.yaml: mode: 'products' is not allowed; did you mean 'product'?"),
         ({"labels": ["S"], "vary": {"a": 3}}, "grid.yaml: vary: a: expected a list of values, such as a: [1, 2]"),
         ({"labels": ["S"], "vary": {"a": [3]}}, "vary: 'a' has one value; write a: 3 under set"),

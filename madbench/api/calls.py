@@ -12,14 +12,14 @@ from typing import Any, ParamSpec, TypeVar
 import pandas as pd
 
 from madbench.analysis.shown_frame import ShownFrame
-from madbench.config import Override, override_text, plain_values
+from madbench.config import Override, override_text, plain_values, short_repr
 from madbench.config.allowed import check_argument
 from madbench.errors import MadbenchError, suggestion
 from madbench.labels import trust
 from madbench.labels.names import DisplayNames, row_display_name, using_names
 from madbench.labels.sets import names_of
 from madbench.mixers.random_state import kept_random_state
-from madbench.suites.addressing import parse_overrides
+from madbench.suites.addressing import nearest_key, parse_overrides
 
 Changes = str | Sequence[str] | Mapping[str, Any]
 """Changes to a profile: ``"training.epochs=20"``, several of them, or ``{"training.epochs": 20}``."""
@@ -58,6 +58,8 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
         except TypeError as error:
             unknown = next((name for name in settings if name not in signature.parameters), "")
             hint = suggestion(unknown, signature.parameters) if unknown else ""
+            if unknown and not hint and "overrides" in signature.parameters:
+                hint = _hint_on_settings(verb.__name__, unknown, settings)
             hint = hint or _hint_on_positions(verb.__name__, signature, arguments)
             raise TypeError(f"{verb.__name__}() {error}{hint}") from None
         with suppress(TypeError):  # labels of a wrong type: the verb itself raises the error
@@ -75,6 +77,14 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             return result
 
     return called
+
+
+def _hint_on_settings(name: str, unknown: str, settings: Mapping[str, Any]) -> str:
+    """The way to give a setting of the profile to the function ``name``. Empty if ``unknown`` is near no setting."""
+    from_tasks = "language_model" if name == "run_language_model" else settings.get("tasks")
+    nearest = nearest_key(unknown, from_tasks)
+    value = short_repr(settings[unknown])
+    return f"; settings of the profile are given as overrides={{{nearest!r}: {value}}}" if nearest else ""
 
 
 def _hint_on_positions(name: str, signature: inspect.Signature, arguments: Sequence[object]) -> str:

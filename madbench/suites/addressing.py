@@ -101,6 +101,18 @@ def parse_overrides(words: Iterable[str]) -> tuple[Override, ...]:
     return tuple(Override.parse(word, names) for word in words)
 
 
+def nearest_key(word: Any, tasks: Any = None) -> str:
+    """The key of the profile's setting that the user may have meant by ``word``, where no setting is expected.
+
+    ``word`` is an argument of a function, the name of an option, or a key of a grid. ``tasks`` are the tasks that the
+    user named; the setting is one of their leading suite. Empty if no setting is close, or if the tasks are unknown.
+    """
+    with suppress(ConfigError, TypeError):
+        names = [tasks] if isinstance(tasks, str) else tasks
+        return leading_suite(names).Profile.nearest_key(word) if isinstance(word, str) else ""
+    return ""
+
+
 def suite_of_override(override: Override, leading: Suite) -> Suite:
     """The suite that an override belongs to: the suite that its prefix names, or ``leading`` if it has no prefix."""
     named_suites = (suite for suite in suites().values() if suite.override_name == override.suite)

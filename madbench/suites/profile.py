@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from madbench.config import Override, apply_override, cached_by_class, field_docs, from_mapping, read_yaml, short_repr
-from madbench.errors import ConfigError, LabelError, did_you_mean, no_effect, suggestion
+from madbench.errors import ConfigError, LabelError, did_you_mean, is_close_name, no_effect, suggestion
 from madbench.jobs import (
     Job,
     M,
@@ -356,6 +356,10 @@ class Profile(abc.ABC, Generic[M]):
     @classmethod
     def _from_content(cls, name: str, path: Path, mapping: Mapping[str, Any], changes: tuple[Override, ...]) -> Self:
         """Make the profile ``name`` from the content ``mapping`` of its file ``path``, and apply ``changes`` to it."""
+        for key in mapping.keys() - {LIKE, *field_names(cls)}:
+            if isinstance(key, str) and "." in (nearest := cls.nearest_key(key)):
+                section, _, name = nearest.rpartition(".")
+                raise ConfigError(f"{path}: unknown key {short_repr(key)}; did you mean {name!r} under {section!r}?")
         from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
         keys = tuple(change.path for change in changes)
         docs = cls.docs() if keys else {}
@@ -373,7 +377,9 @@ class Profile(abc.ABC, Generic[M]):
                 raise ConfigError(f"{what}: unknown key; did you mean {change.prefix + full_names[0]!r}?")
             if section not in sections:
                 what = f"override {change.user_word[:99]!r}"
-                raise ConfigError(f"{what}: unknown key {short_repr(section)}{did_you_mean(section, sections)}")
+                nearest = cls.nearest_key(section)
+                hint = f"; did you mean {change.prefix + nearest!r}?" if nearest else did_you_mean(section, sections)
+                raise ConfigError(f"{what}: unknown key {short_repr(section)}{hint}")
         for change in changes:
             mapping = _apply_override(mapping, change)
         if set(keys) - set(cls.stays_comparable):
@@ -439,6 +445,22 @@ class Profile(abc.ABC, Generic[M]):
             elif name not in (*FILE_ONLY, "source", "overrides"):
                 docs[name] = sentence
         return docs
+
+    @classmethod
+    def nearest_key(cls, word: str) -> str:
+        """The dotted key of the setting that the user may have meant by ``word``. Empty if no name is close.
+
+        ``word`` may be the key, the key without its section, or an abbreviation: ``lr`` is ``learning_rates``, or
+        ``training.learning_rate`` in a profile that has one rate.
+        """
+        keys = [key for key in cls.docs() if not key.startswith("tasks.")]
+        by_name = {key.rpartition(".")[2]: key for key in reversed(keys)}
+        if word in by_name:
+            return by_name[word]
+        names = [key for key in keys if "." not in key]
+        names += [name for name in by_name if name not in names and is_close_name(word, name)]
+        name = suggestion(word, names).removeprefix("; did you mean '").removesuffix("'?")
+        return by_name.get(name, "")
 
     @classmethod
     def _model_kinds(cls) -> list[type]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from typing import get_type_hints
 
 import numpy as np
@@ -359,6 +360,21 @@ def test_a_sweep_names_the_keys_of_a_grid():
     assert keys <= inspect.signature(madbench.sweep).parameters.keys()
     with pytest.raises(TypeError, match=r"sweep\(\) got an unexpected keyword argument 'seed'"):
         madbench.sweep("S", seed=[0])
+
+
+@pytest.mark.parametrize(
+    ("verb", "argument", "nearest"),
+    [
+        (madbench.run, "lr", "learning_rates"),
+        (madbench.plan, "learning_rates", "learning_rates"),
+        (madbench.sweep, "batch_size", "training.batch_size"),
+        (madbench.run_language_model, "lr", "training.learning_rate"),
+    ],
+)
+def test_a_setting_that_is_given_as_an_argument_is_named_as_an_override(verb, argument, nearest):
+    hint = f"'{argument}'; settings of the profile are given as overrides={{'{nearest}': 0.5}}"
+    with pytest.raises(TypeError, match=re.escape(hint)):
+        verb("S", **{argument: 0.5})
 
 
 def test_every_job_that_ends_is_a_line_of_stderr_without_a_terminal(tmp_path, fake_executor, capsys):

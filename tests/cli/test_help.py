@@ -176,6 +176,14 @@ def test_an_option_of_another_command_is_refused_with_the_one_for_its_purpose(ma
         (("run", "S", "--sedes", "1"), "--sedes: madbench run has no such option; did you mean '--seeds'?"),
         (("run", "S", "-y"), "-y: madbench run has no such option; madbench run --help-all lists all"),
         (("lm", "train", "-y"), "-y: madbench lm train has no such option; madbench lm train --help-all lists all"),
+        (
+            ("run", "S", "--lr", "1e-3"),
+            "--lr: madbench run has no such option; settings of the profile have no dashes: ",
+        ),
+        (
+            ("lm", "train", "S", "--lr", "1"),
+            "--lr: madbench lm train has no such option; settings of the profile have ",
+        ),
         (("run", "S", "--seeds"), "--seeds: expected a value"),
         (("run", "S", "--dry-run=3"), "--dry-run: takes no value"),
     ],

@@ -100,10 +100,15 @@ def test_a_users_file_can_be_loaded_as_a_profile(write):
         ("model: {d_model: 0}", "d_model must be at least 1, got 0"),
         ("training: {epoch: 3}", "training: unknown key 'epoch'; did you mean 'epochs'?"),
         (
-            "training: {lr: 3}",
+            "training: {momentum: 3}",
             "expected one of: optimizer, warmup_steps, min_learning_rate, lr_decay_steps, beta1",
         ),
-        ("training: {lr: 3}", "stop_accuracy; the profile itself has learning_rates, weight_decays, precision"),
+        ("training: {lr: 3}", "training: unknown key 'lr'; set the profile's own 'learning_rates'"),
+        ("lr: 3", "unknown key 'lr'; did you mean 'learning_rates'?"),
+        ("wd: 3", "unknown key 'wd'; did you mean 'weight_decays'?"),
+        ("batch_size: 3", "unknown key 'batch_size'; did you mean 'batch_size' under 'training'?"),
+        ("tasks: {compression: {lr: 3}}", "compression: unknown key 'lr'; did you mean 'learning_rates'?"),
+        ("training: {momentum: 3}", "stop_accuracy; the profile itself has learning_rates, weight_decays, precision"),
         ("training: {weight_decy: 3}", "training: unknown key 'weight_decy'; set the profile's own 'weight_decays'"),
         ("training: {epochs: 2.5}", "training: epochs: expected a whole number, got 2.5"),
         ("training: {learning_rate: 1.0e-3}", "no effect here; set the profile's own 'learning_rates'"),
@@ -176,6 +181,10 @@ def test_overrides_change_only_the_keys_that_they_name():
 @pytest.mark.parametrize(
     ("override", "says"),
     [
+        ("lr=1e-3", "unknown key 'lr'; did you mean 'learning_rates'?"),
+        ("bs=3", "unknown key 'bs'; did you mean 'training.batch_size'?"),
+        ("steps=3", "unknown key 'steps'; expected one of: precision, model"),
+        ("training.lr=1e-3", "training: unknown key 'lr'; set the profile's own 'learning_rates'"),
         ("trainin.epochs=3", "unknown key 'trainin'; did you mean 'training'?"),
         ("training.epoch=3", "unknown key 'epoch'; did you mean 'epochs'?"),
         ("training.epochs=many", "epochs: expected a whole number, got 'many'"),

@@ -70,8 +70,24 @@ def _option_problem(error: Any, ctx: Any, parameters: Iterable[Any]) -> str:
     if type(error).__name__ != "NoSuchOption":
         return f"{name}: takes no value" if "does not take" in error.message else f"{name}: expected a value"
     names = [name for each in parameters for name in (*each.opts, *each.secondary_opts) if name.startswith("-")]
-    advice = suggestion(name, names) or f"; {ctx.command_path} --help-all lists all"
+    advice = suggestion(name, names)
+    if not advice or ctx.info_name in WITH_SETTINGS:
+        advice = _advice_on_settings(name, ctx.info_name) or advice or f"; {ctx.command_path} --help-all lists all"
     return f"{name}: {ctx.command_path} has no such option{advice}"
+
+
+WITH_SETTINGS = ("run", "sweep", "train")
+"""The commands that train, which take settings of the profile as words. ``train`` is ``madbench lm``."""
+
+
+def _advice_on_settings(option: str, verb: str) -> str:
+    """The word that changes the setting whose name was typed as an option, such as ``--lr``. Empty if there is none."""
+    from madbench.suites.addressing import nearest_key
+
+    if verb not in WITH_SETTINGS:
+        return ""
+    key = nearest_key(option.lstrip("-").replace("-", "_"), "language_model" if verb == "train" else None)
+    return f"; settings of the profile have no dashes: {key}=VALUE" if key else ""
 
 
 def _typed_names(option: Any, words: Iterable[str]) -> list[str]:
