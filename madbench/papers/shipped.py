@@ -20,6 +20,7 @@ from madbench.papers import Item, Paper
 from madbench.papers.making import Measure, Request, jobs_of
 from madbench.rows import Grid
 from madbench.store.archive import SUFFIX, unpack
+from madbench.store.format import load_json, read_job
 from madbench.store.runs import Snapshot, Store
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ VERDICTS = "verdicts.json"
 """The name of the file in a paper's folder with the verdict on each item. ``docs/filled.py --verdicts`` writes it."""
 MEASURED = Path(__file__).parents[2] / "results" / "measured"
 """The folder with archives of stored runs in a clone of the repository. Other installations do not have it."""
-RECORD = "record.json"
+JOB, RECORD = "job.json", "record.json"
 
 
 @functools.cache
@@ -67,9 +68,9 @@ def has_archives(item: Item) -> bool:
 
 
 @contextmanager
-def shipped_store(paper: Paper) -> Iterator[Path]:
-    """A context with a temporary results folder that has the shipped runs of all items of a paper."""
-    names = dict.fromkeys(name for item in paper.items if has_archives(item) for name in item.runs)
+def shipped_store(items: Iterable[Item]) -> Iterator[Path]:
+    """A context with a temporary results folder that has the shipped runs of ``items``."""
+    names = dict.fromkeys(name for item in items if has_archives(item) for name in item.runs)
     with tempfile.TemporaryDirectory(prefix="madbench-") as folder:
         results = Path(folder, "results")
         store = Store.open(results)
@@ -85,6 +86,18 @@ def shipped_ids(item: Item) -> set[str]:
         with tarfile.open(MEASURED / f"{name}{SUFFIX}") as archive:
             ids |= {path.parent.name for path in map(PurePosixPath, archive.getnames()) if path.name == RECORD}
     return ids
+
+
+def shipped_jobs(item: Item) -> list[Job]:
+    """The jobs of the runs in the item's archives, which must exist. Nothing is unpacked."""
+    jobs = []
+    for name in item.runs:
+        with tarfile.open(MEASURED / f"{name}{SUFFIX}") as archive:
+            for member in archive:
+                if PurePosixPath(member.name).name == JOB and (file := archive.extractfile(member)):
+                    fields = load_json(member.name, file.read())
+                    jobs.append(read_job({key: fields[key] for key in fields if key != "schema"}, member.name))
+    return jobs
 
 
 def complete_seeds(request: Request, jobs: Iterable[Job], stored_ids: Container[str]) -> list[int]:
@@ -124,7 +137,7 @@ def shipped_results(request: Request, measure: Measure) -> Iterator[tuple[Reques
     if jobs and not complete_seeds(request, jobs, shipped_ids(request.item)):
         yield None
         return
-    with shipped_store(request.paper) as folder:
+    with shipped_store(request.paper.items) as folder:
         request = replace(request, results=folder)
         jobs = _prepare(request, measure).jobs
         seeds = complete_seeds(request, jobs, {*Store(folder).job_ids()})

@@ -81,7 +81,9 @@ def test_an_item_run_by_another_verb_accepts_slots_and_threads(main, monkeypatch
         ended = main("paper", "hypermlp", item, "--slots", 2, "--threads", 2, "--yes")
     finally:
         torch.set_num_threads(threads)
-    command, more = load_paper("hypermlp").item(item).command, " --threads 2" if item == "table5" else ""
+    command = load_paper("hypermlp").item(item).command
+    place = f" --results results/{item}"
+    more = {"table5": " --threads 2", "claims": place, "table4": place}.get(item, "")
     assert f"madbench {command}{more}\n" in ended.stderr and "No such option" not in ended.stderr
     assert ("measured in 2 threads" in ended.stderr) == (item == "table5")
 

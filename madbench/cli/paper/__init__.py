@@ -154,12 +154,13 @@ def _run_command(context: typer.Context, request: Request, choices: PaperOptions
         if name not in known_options:
             raise no_effect(given_words[0], f"on {request.item.id}, which madbench {request.item.command} makes")
         words += given_words
-    with results_or_shipped(request.paper, request.item, choices.results) as folder:
-        place = ("--results", str(folder)) if "results" in known_options and folder != options.RESULTS else ()
-        if folder == choices.results:
-            call_verb(request, group.main, [*words, *place])
-        else:  # a temporary folder
-            call_verb(request, group.main, words, place, archive_names(request.item))
+
+    def words_on(folder: Path) -> list[str]:
+        has_place = "results" in known_options and folder != options.RESULTS
+        return [*words, "--results", str(folder)] if has_place else words
+
+    with results_or_shipped(request.item, choices.results) as runs:
+        call_verb(request, group.main, words_on(runs.folder), words_on(runs.shown_folder), runs.archives)
 
 
 class _Making:
@@ -325,19 +326,21 @@ def call_verb(
     request: Request,
     run_command: Callable[..., int | None],
     words: Sequence[str] = (),
-    hidden: Sequence[str] = (),
+    shown_words: Sequence[str] | None = None,
     archives: Sequence[str] = (),
 ) -> None:
     """Make an item by running its ``madbench`` command through ``run_command``, and store that it was made here.
 
-    ``words`` are added to the command. ``hidden`` words are added too, but are not printed. ``archives`` are
-    the names of the shipped archives that the command reads. A theorem also gets a verdict: it is reproduced if the
-    command ends with exit code 0, and otherwise it fails here. Exits with the code of the command if that is not 0.
+    ``words`` are added to the command. The command is printed with ``shown_words`` instead if these are given.
+    ``archives`` are the names of the shipped archives that the command reads. A theorem also gets a verdict: it is
+    reproduced if the command ends with exit code 0, and otherwise it fails here. Exits with the code of the command if
+    that is not 0.
     """
-    command = shlex.join([*shlex.split(request.item.command), *words])
-    Console(stderr=True).print(f"madbench {command}", **PLAIN)
-    code = run_command([*shlex.split(command), *hidden], prog_name="madbench", standalone_mode=False) or 0
-    verdicts = {command: FAILS if code else REPRODUCED} if request.item.kind == "theorem" else {}
+    command = shlex.split(request.item.command)
+    shown_command = shlex.join([*command, *(words if shown_words is None else shown_words)])
+    Console(stderr=True).print(f"madbench {shown_command}", **PLAIN)
+    code = run_command([*command, *words], prog_name="madbench", standalone_mode=False) or 0
+    verdicts = {shown_command: FAILS if code else REPRODUCED} if request.item.kind == "theorem" else {}
     if verdicts or not code:
         store_verdicts(request, ItemResult((), verdicts, {}), archives)
     if code:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,18 +14,18 @@ from rich.console import Console
 from madbench.cli.shared.print_options import PrintOptions
 from madbench.cli.shared.printing import PLAIN, print_json
 from madbench.errors import StoreError
-from madbench.papers import Item, Paper
+from madbench.papers import Item
 from madbench.papers.making import Measure, Request
 from madbench.papers.shipped import (
     archive_names,
     has_archives,
     results_in,
-    shipped_ids,
+    shipped_jobs,
     shipped_results,
     shipped_state,
     shipped_store,
 )
-from madbench.store.runs import Store
+from madbench.store.runs import RESULTS, Store
 from madbench.suites.planning import run_key
 
 if TYPE_CHECKING:
@@ -87,35 +89,50 @@ def _print_recorded(
     return True
 
 
+@dataclass(frozen=True)
+class ItemRuns:
+    """The runs that the command of an item reads."""
+
+    folder: Path
+    """The results folder to read, which may be temporary."""
+    shown_folder: Path
+    """The results folder in the printed command."""
+    archives: Sequence[str] = ()
+    """The names of the shipped archives whose runs ``folder`` has. Empty if it has the user's runs."""
+
+
 @contextlib.contextmanager
-def results_or_shipped(paper: Paper, item: Item, results: Path) -> Iterator[Path]:
-    """A context with the results folder for an item: ``results``, or a temporary folder with the shipped runs.
+def results_or_shipped(item: Item, results: Path) -> Iterator[ItemRuns]:
+    """A context with the runs for the command of an item: those in ``results``, or the shipped runs.
 
-    The temporary folder is used if the item reads runs and ``results`` lacks some of them: a shipped label, task and
-    setting without a finished run of any seed.
+    The shipped runs are used if the item has any and ``results`` lacks some of them: a shipped label, task and setting
+    without a run of any seed that has a result. They are then in a temporary folder. The commands that add them to a
+    folder of the user are printed.
     """
-    if not has_archives(item):
-        yield results
+    if not has_archives(item) or _has_runs(results, item):
+        yield ItemRuns(results, results)
         return
-    console = Console(stderr=True)
+    console, archives, shown_folder = Console(stderr=True), archive_names(item), RESULTS / item.id
+    console.print(
+        f"Not all runs of {item.id} are in {results}. The shipped runs decide, as after these commands in a clone of "
+        "the repository:",
+        **PLAIN,
+    )
+    for name in archives:
+        console.print(shlex.join(["madbench", "import", name, "--results", str(shown_folder)]), **PLAIN)
     with contextlib.ExitStack() as stack:
-        with console.status(f"reading {', '.join(archive_names(item))}"):
-            folder = stack.enter_context(shipped_store(paper))
-            lacks = not (results / "runs").is_dir() or _lacks_runs(results, item, folder)
-        if lacks:
-            runs = ", ".join(archive_names(item))
-            console.print(f"Not all runs of {item.id} are in {results}. By the runs of {runs}:", **PLAIN)
-        yield folder if lacks else results
+        with console.status(f"reading {', '.join(archives)}"):
+            folder = stack.enter_context(shipped_store([item]))
+        yield ItemRuns(folder, shown_folder, archives)
 
 
-def _lacks_runs(results: Path, item: Item, shipped: Path) -> bool:
-    """True if ``results`` has no run for one of the item's runs in the folder ``shipped``, whatever its seed."""
-    ids = shipped_ids(item)
-    return bool({key for name, key in _finished(shipped) if name in ids} - {key for _, key in _finished(results)})
+def _has_runs(results: Path, item: Item) -> bool:
+    """True if ``results`` has a run with a result like each shipped run of the item.
 
-
-def _finished(results: Path) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The id of each finished run in a folder, and its label with the key of its task and setting (:func:`run_key`)."""
-    for run in Store(results).runs(with_curves=False):
-        if run.record.status == "finished":
-            yield run.job.id, (run.job.label, run_key(run.job))
+    Both have the same label, task and setting. Their seeds may differ.
+    """
+    if not (results / "runs").is_dir():
+        return False
+    own_runs = (run for run in Store(results).runs(with_curves=False) if run.record.status != "failed")
+    own_keys = {(run.job.label, run_key(run.job)) for run in own_runs}
+    return all((job.label, run_key(job)) in own_keys for job in shipped_jobs(item))
