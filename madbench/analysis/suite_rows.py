@@ -98,14 +98,15 @@ def _table_of(query: Query, suite: Suite) -> str:
 def _rows_of_profile(query: Query, suite: Suite, profile: ProfileFacts) -> list[SuiteRow]:
     """The rows of ``suite`` under ``profile``, for runs without a corpus.
 
-    The rows are those of another profile, with a warning, if the user requested no profile, ``profile`` has no stored
-    run, and exactly one other profile has any. Raises ``ConfigError`` if the runs have several precisions, and
-    ``NothingStored`` if there are no runs.
+    The rows are those of another shipped profile, with a warning, if the user requested no profile, ``profile`` has no
+    stored run, and exactly one other shipped profile has any. Raises ``ConfigError`` if the runs have several
+    precisions, and ``NothingStored`` if there are no runs.
     """
     by_precision = _rows_by_precision(query, suite, profile)
     if not by_precision and not _names_profile(query, suite) and len(others := _profiles_of(query, suite)) == 1:
         usual, other = f"{profile.noun} {profile.source}", others[0]
-        query.warn(f"no run is of the {usual}, which is the usual one; shown are those of {other.source}")
+        shown = f"shown are those of {other.source}{_commands_of_others(query, suite, other)}"
+        query.warn(f"no run is of the {usual}, which is the usual one; {shown}")
         profile = other
         by_precision = _rows_by_precision(query, suite, profile)
     if len(by_precision) > 1:
@@ -138,6 +139,24 @@ def _profiles_of(query: Query, suite: Suite) -> list[Profile]:
         if any(_trains(query, profile, job) for job in kinds.values()):
             profiles.append(profile)
     return profiles
+
+
+def _commands_of_others(query: Query, suite: Suite, profile: Profile) -> str:
+    """The end of a warning: the commands that show the requested runs that ``profile`` does not train.
+
+    Empty if there are no such runs, or if the user chose runs by changes of a profile.
+    """
+    requested_jobs = [] if profile.overrides else query.jobs_of(suite)
+    others = [
+        job
+        for job in requested_jobs
+        if job.task in query.tasks_of(suite)
+        and (not query.labels or job.label in query.labels)
+        and not _trains(query, profile, job)
+    ]
+    if not others:
+        return ""
+    return f"; these commands show the others:\n{protocol_list(suite, query.runs_of(others), query.results)}"
 
 
 def _trains(query: Query, profile: ProfileFacts, job: Job) -> bool:

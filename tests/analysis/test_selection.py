@@ -170,6 +170,23 @@ def test_the_only_stored_profile_is_shown_if_none_is_named(fill, select_runs):
     assert (results.rows[0].protocol.profile_name, results.labels, warnings) == ("evening", ["S"], [])
 
 
+def test_runs_of_a_users_profile_are_mentioned_beside_those_of_the_only_stored_profile(fill, select_runs, tmp_path):
+    """They are named after the nearest shipped profile, because a run does not store the name of its profile."""
+    own = tmp_path / "mine.yaml"
+    own.write_text("like: quick\ndescription: Mine.\ntraining: {epochs: 2}\n", encoding="utf-8")
+    fill("S", profile="quick")
+    fill("S", "R-c", profile=str(own))
+    results, (warning,) = select_runs(tasks=["compression"])
+    assert [row.protocol.profile_name for row in results.rows] == ["quick"]
+    first, command = warning.splitlines()
+    assert first.endswith("shown are those of quick; these commands show the others:")
+    assert "training.epochs=2" in command and "--profile quick" in command and command.endswith(": R-c, S")
+    _, (warning,) = select_runs(tasks=["compression"], labels=["S"])
+    assert warning.endswith(": S")
+    _, (warning,) = select_runs(tasks=["compression"], overrides=["training.epochs=2"])
+    assert "these commands" not in warning
+
+
 def test_the_only_stored_profile_is_shown_with_the_given_changes(fill, select_runs):
     fill("S", profile="quick", overrides=["training.epochs=7"])
     results, _ = select_runs(overrides=["training.epochs=7"])
