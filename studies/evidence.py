@@ -44,6 +44,7 @@ from madbench.labels import available_sets, expand
 from madbench.store.archive import SUFFIX, unpack
 from madbench.store.runs import Store
 from madbench.suites import main_suite
+from madbench.suites.addressing import has_profile
 
 PAGE = Path("results/measured/README.md")
 WHOLE = "@table1"
@@ -85,9 +86,8 @@ class Evidence:
     @property
     def profiles(self) -> list[str]:
         """The profiles with all labels, the profile of the registration last."""
-        return sorted(
-            (name for name in self.stores if main_suite().Profile.exists(name)), key=lambda name: name == self.profile
-        )
+        names = (name for name in self.stores if has_profile(main_suite(), name))
+        return sorted(names, key=lambda name: name == self.profile)
 
     def selection(self, name: str, labels: Sequence[str] = (), further: Sequence[str] = (SEEDS,)) -> Selection:
         """The runs of an archive with these labels, or with all labels if ``labels`` is empty.

@@ -21,6 +21,7 @@ from madbench.config.options import argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean, no_effect
 from madbench.jobs import derived_seed
 from madbench.suites import suite_of_task
+from madbench.suites.addressing import has_profile, load_profile
 from madbench.suites.options import ProfileOption
 from madbench.suites.tokens import TokenProfile
 from madbench.tasks import load_task
@@ -82,7 +83,7 @@ def data(
     for problem in () if tasks else mad_tasks.broken_tasks().values():
         warn(problem)
     loaded = mad_tasks.loaded_tasks()
-    listed = [task for task in loaded if not profile or suite_of_task(task).Profile.exists(profile)]
+    listed = [task for task in loaded if not profile or has_profile(suite_of_task(task), profile)]
     for task in tasks or listed or loaded:  # no suite has the profile: loading it says so
         suite = suite_of_task(task)
         if not issubclass(suite.Profile, TokenProfile):
@@ -90,7 +91,8 @@ def data(
                 f"{task} is a task of the suite {suite.name}, but madbench data shows only generated sequences of"
                 f" tokens; madbench data lists their tasks, and madbench ls tasks describes {task}"
             )
-        chosen_profile = suite.Profile.load(profile or suite.default)
+        chosen_profile = load_profile(suite, profile or suite.default)
+        assert isinstance(chosen_profile, TokenProfile)
         choices = chosen_profile.settings(task)
         if overrides:
             choices = [{**choices[0], **settings_of(overrides)}]

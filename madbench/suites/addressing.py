@@ -195,7 +195,9 @@ def check_suites_in(profile: Profile[Any], suite: Suite) -> None:
     """
     if profile.suite and (owner := find_suite(profile.suite, "suite: ")) is not suite:
         what = f"this file is used as a profile of the suite {suite.name}"
-        raise ConfigError(f"suite: {profile.suite!r}: {what}; choose its own suite with --tasks {owner.name}")
+        raise ConfigError(
+            f"suite: {profile.suite!r}: {what}; choose a task of {owner.name}, such as {owner.tasks()[0]}"
+        )
     others = {other.override_name: other for other in suites().values() if other is not suite}
     for key, name in profile.beside.items():
         if key == suite.override_name:

@@ -388,14 +388,6 @@ class Profile(abc.ABC, Generic[M]):
         return dataclasses.replace(from_mapping(cls, mapping, where), source=name, overrides=changes)
 
     @classmethod
-    def exists(cls, name: str) -> bool:
-        """True if a profile of this class can be loaded by ``name``, which may be the path of a YAML file."""
-        try:
-            return bool(cls.load(name))
-        except ConfigError:
-            return False
-
-    @classmethod
     def read(cls, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """Read a profile's file and merge it over the profile that its key ``like`` names, if it has this key.
 

@@ -63,6 +63,16 @@ def test_tasks_of_suites_without_the_profile_are_left_out(invoke, refuse, instal
 
 
 @pytest.mark.parametrize(
+    "line, problem", [("beside: {langage: tiny}", "beside: no other"), ("suite: signals", "suite:")]
+)
+def test_the_suites_that_a_profile_file_names_are_checked(refuse, tmp_path, line, problem):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"like: quick\ndescription: Mine.\n{line}\n", encoding="utf-8")
+    for words in ([], ["memorization"]):
+        assert refuse(data, *words, "--profile", path).startswith(f"{path}: {problem}")
+
+
+@pytest.mark.parametrize(
     "task, suite", [("digits", "signals"), ("hunters", "interactions"), ("language_model", "language")]
 )
 def test_a_task_without_generated_tokens_is_refused(refuse, task, suite):

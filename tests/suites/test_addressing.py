@@ -92,7 +92,7 @@ WRONG_SUITES = [
     ),
     ("beside: {mad: quick}", "beside: mad has no effect: it is the suite of this profile"),
     ("suite: nosuch", "suite: unknown suite 'nosuch'; expected one of: "),
-    ("suite: language", "suite: 'language': this file is used as a profile of the suite mad; choose its own suite"),
+    ("suite: language", "suite: 'language': this file is used as a profile of the suite mad; choose a task of "),
 ]
 """Keys of a profile of MAD that name a wrong suite or profile, and the beginning of the error."""
 
