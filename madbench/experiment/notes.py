@@ -14,7 +14,7 @@ from madbench.labels.budgets import LEAST_MATCHED, MOST_MATCHED
 from madbench.labels.patterns import part_texts
 from madbench.mixers import label_traits, solve
 from madbench.mixers.sequence import block_labels
-from madbench.rows import SuiteRow
+from madbench.rows import Row, SuiteRow
 from madbench.suites import Suite, block_count, has_blocks, size_of
 from madbench.suites.compute import compute_details
 from madbench.suites.overrides import Plan
@@ -40,7 +40,10 @@ def notes_on_equal_rows(rows: Sequence[SuiteRow], plans: Sequence[Plan]) -> list
             raise ConfigError(
                 f"the rows {short_repr(other.name)} and {short_repr(row.name)} train the same jobs; leave one out"
             )
-    canonical_ids = {row.row: _canonical_ids(row) for row in rows}
+    changed_labels = {row.row.label for row in rows if row.row.changes}
+    canonical_ids: dict[Row, Hashable] = {  # a label without changed rows has one row, so that its name is enough
+        row.row: _canonical_ids(row) if row.row.label in changed_labels else row.row.label for row in rows
+    }
     for key in dict.fromkeys(change.path for row in rows for change in row.row.changes):
         groups: dict[tuple[Hashable, ...], list[Hashable]] = {}
         for grid_row, what in canonical_ids.items():
@@ -212,12 +215,9 @@ def _uneven(label: str, job: Job[BlocksSettings], step: int) -> str:
     )
 
 
-def _canonical_ids(row: SuiteRow) -> Hashable:
-    """A value that is equal for rows with changes that train the same models.
+def _canonical_ids(row: SuiteRow) -> frozenset[str]:
+    """The ids of the canonical forms of the row's jobs. They are equal for rows that train the same models.
 
-    It is the set of ids of the canonical forms of the row's jobs. Only jobs of the first seed are considered, because
-    other seeds have the same settings. For a row without changes, the value is the label.
+    Only jobs of the first seed are considered, because other seeds have the same settings.
     """
-    if not row.row.changes:
-        return row.row.label
     return frozenset(row.protocol.suite.canonical(job).id for job in row.jobs if job.seed == row.jobs[0].seed)

@@ -170,6 +170,15 @@ def test_a_label_that_does_not_use_the_varied_setting_is_planned_with_a_note(tmp
     assert "S  model.mix_rank=2 = S  model.mix_rank=3" in note and "R-12!" not in note
 
 
+@pytest.mark.parametrize("of_softmax", [{}, {"model.mix_rank": 2}])
+def test_the_note_on_rows_that_train_the_same_model_includes_rows_without_changes(tmp_path, of_softmax):
+    rows = [{"label": "S", **of_softmax}, {"label": "S", "model.mix_rank": 3}]
+    rows += [{"label": "R-12!"}, {"label": "R-12!", "model.mix_rank": 3}]
+    (note,) = plan_experiment(tmp_path, [], mode="list", rows=rows).notes
+    first_name = "S  model.mix_rank=2" if of_softmax else "S"
+    assert f": {first_name} = S  model.mix_rank=3" in note and "R-12!" not in note
+
+
 @pytest.mark.parametrize("has_units", [False, True])
 def test_precision_comes_from_the_profile_or_from_the_hardware(tmp_path, monkeypatch, has_units):
     monkeypatch.setattr(devices, "cpu_has_bfloat16_units", lambda: has_units)
