@@ -28,7 +28,7 @@ def broken(self, label):
 @pytest.mark.slow
 @pytest.mark.parametrize("label, columns", [("G-cg-q-12o", 80), ("R-1!", 120)])
 def test_verify_fits_all_checks_into_the_width(invoke, label, columns):
-    result = invoke(verify, label, columns=columns)
+    result = invoke(verify, label, "--all", columns=columns)
     assert result.exit_code == 0 and result.output.startswith(f"pass  {label}")
     assert max(map(len, result.output.splitlines())) <= columns
     for name in ("causality", "parameters", "steps", "path chunked"):
@@ -53,13 +53,24 @@ def test_checks_that_fail_come_first_and_end_in_exit_code_1(invoke, monkeypatch)
     assert list(madbench.verify("S").verdict) == verdicts
 
 
-def test_verify_repeats_the_verdict_last_and_counts_inapplicable_checks(invoke, monkeypatch):
-    monkeypatch.setattr(SrgFamily, "checks", broken)
-    lines = invoke(verify, "S").output.split("\n")
-    assert lines[0] == lines[-3] == "fail  S  4 fail, 1 pass, 1 not applicable"
-    assert lines[-4] == "1 check not applicable to the label; --all lists them"
-    assert not any("there is none" in line for line in lines)
-    assert "--all lists" not in invoke(verify, "S", "--all").output
+def test_verify_prints_one_line_per_group_and_every_failed_check(invoke, monkeypatch):
+    def checks(self, label):
+        yield Check("parameters", "They match.", "the budget", lambda: 0.0)
+        yield Check("steps", "Steps agree.", "decoding", lambda: 2e-10, 1e-9)
+        yield Check("prefill", "A prompt agrees.", "decoding", lambda: 1e-12, 1e-9)
+        yield from broken(self, label)
+
+    monkeypatch.setattr(SrgFamily, "checks", checks)
+    text = invoke(verify, "S").output
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[0] == "fail S 4 fail, 4 pass, 1 not applicable" and max(map(len, text.splitlines())) <= 80
+    assert lines[1] == "checks pass fail n/a worst residual bound in"
+    assert lines[2:4] == ["build and run 0 1 0", "parameters, state 1 0 0 0 <= 0 parameters"]
+    assert lines[4] == "decoding 2 0 0 2.0e-10 <= 1e-09 steps"
+    assert "equations, theorems 1 3 1 5.0e-01 <= 1e-09 half" in lines
+    assert "ZeroDivisionError" in text and "Steps agree" not in text and "there is none" not in text
+    assert lines[-1].startswith("--all lists every check")
+    assert "Steps agree" in invoke(verify, "S", "--all").output
 
 
 def test_a_module_of_a_wrong_shape_fails_the_check_of_its_shape(invoke, tmp_path, monkeypatch):
