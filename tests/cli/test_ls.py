@@ -116,6 +116,16 @@ def test_profiles_name_every_key_that_an_override_can_change(invoke):
         assert key in text
 
 
+def test_the_description_of_a_profile_is_below_its_row_over_the_whole_width(invoke):
+    lines = invoke(ls, "profiles", "language").output.splitlines()
+    row = next(i for i, line in enumerate(lines) if line.startswith("gpt2 "))
+    assert lines[row].split() == ["gpt2", "19.7", "G", "give", "--corpus", "comparable"]
+    assert (
+        lines[row + 1].startswith("  The paper's language model: GPT-2 small (124M)") and 60 < len(lines[row + 1]) <= 80
+    )
+    assert "training.lr_decay_steps=600000" in " ".join(lines)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 160])
 @pytest.mark.parametrize("kind", listings())

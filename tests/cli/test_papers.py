@@ -14,6 +14,7 @@ from madbench.analysis.figures.panels import Layout
 from madbench.analysis.scores import Results
 from madbench.bench import language, timing
 from madbench.cli.paper import call_verb
+from madbench.cli.paper.listings import LEGEND
 from madbench.cli.shared.plan import LONG
 from madbench.errors import ConfigError, StoreError
 from madbench.experiment import ExperimentOptions, prepare
@@ -220,3 +221,11 @@ def test_an_archive_without_weights_suffices_for_stored_measurements(main, tmp_p
     again = main(*words, "--results", tmp_path / "theirs")
     assert again.code == 0, again.stderr
     assert json.loads(again.stdout)["rows"] == json.loads(trained.stdout)["rows"]
+
+
+def test_the_overview_explains_every_state_that_it_counts(main, tmp_path):
+    table, _, legend = main("paper", "--results", tmp_path).stdout.partition("State ")
+    counted = {line.strip().rstrip("0123456789 ") for line in table.splitlines() if line.startswith("  ")}
+    explained = {line.split("  ")[0] for line in legend.splitlines()[2:] if line}
+    assert counted <= explained and explained <= {*LEGEND}
+    assert "State" not in main("paper", "--results", tmp_path, "-f", "markdown").stdout

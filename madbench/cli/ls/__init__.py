@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,14 +127,23 @@ def ls(
 
 
 def _print_profiles(console: Console, rows: ListRows, has_keys: bool) -> None:
-    """Print one table of profiles per suite. With ``has_keys`` also print the settings that can be changed."""
+    """Print one table of profiles per suite, with the description of a profile below its row.
+
+    With ``has_keys`` also print the settings that can be changed.
+    """
     for i, (name, of_suite) in enumerate(itertools.groupby(rows, key=lambda row: row["suite"])):
         suite = find_suite(name)
         cells = [{key: value for key, value in row.items() if key != "suite"} for row in of_suite]
         console.print(end="\n" if i else "")
         console.print(f"{suite.title} (suite {name})", style="bold", **PLAIN)
+        descriptions = [str(row.pop("description")) for row in cells]
         numbers = [key for key in cells[0] if any(isinstance(row[key], (int, float)) for row in cells)]
-        print_lines(console, table_lines(cells, numbers, console.width))
+        heading, rule, *lines = table_lines(cells, numbers)
+        texts = [textwrap.fill(text, max(20, console.width - 2), break_on_hyphens=False) for text in descriptions]
+        print_lines(console, [heading, rule])
+        for line, text in zip(lines, texts):
+            console.out(line, style="bold", highlight=False)
+            console.print(textwrap.indent(text, "  "), **PLAIN)
         console.print(suite.profiles_note, style="table.caption")
         if has_keys:
             verb = "run" if suite is main_suite() else f"run -t {','.join(suite.tasks()[:1])}"

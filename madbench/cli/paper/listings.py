@@ -12,15 +12,50 @@ from rich.console import Console
 from madbench.cli.shared.options import warn
 from madbench.cli.shared.plan import job_states
 from madbench.cli.shared.print_options import PrintOptions
-from madbench.cli.shared.printing import PLAIN, count_text, in_words, print_json, print_text_table
+from madbench.cli.shared.printing import (
+    PLAIN,
+    count_text,
+    in_words,
+    print_json,
+    print_lines,
+    print_text_table,
+    table_lines,
+)
 from madbench.execute.base import Policy, duration
 from madbench.papers import EVIDENCE, Item, Paper, loaded_papers
-from madbench.papers.making import STATES, Request, command_of, jobs_of, stored_verdicts
+from madbench.papers.making import (
+    CONTRADICTED,
+    DIFFERS,
+    FAILS,
+    OPEN,
+    PARTLY,
+    REPRODUCED,
+    SMALL,
+    STATES,
+    Request,
+    command_of,
+    jobs_of,
+    stored_verdicts,
+)
 from madbench.papers.shipped import archive_names, shipped_state
 
 NOT_RUN, NOT_MADE = "not run", "not made here"
 """The states of items without a verdict: those that madbench can make but has not made yet, and those that it cannot
 make."""
+
+LEGEND = {
+    REPRODUCED: "our measurement agrees with the paper, by the item's rule",
+    CONTRADICTED: "our measurement disagrees with the paper, by the item's rule",
+    OPEN: "our measurement decides neither way, often for few seeds",
+    PARTLY: "only parts of the item are made, and all are reproduced",
+    SMALL: "contradicted by smaller models than the paper's: no verdict",
+    FAILS: "an operator of madbench is wrong: no verdict on the paper",
+    DIFFERS: "settings differ from the paper's: no verdict on the paper",
+    "made": "nothing to decide, or its claims are judged one by one",
+    NOT_RUN: "the command exists and has not run here",
+    NOT_MADE: "needs what madbench lacks; madbench paper NAME says what",
+}
+"""The meanings of the states of items, in the order in which the overview of papers explains them."""
 
 
 def _states(paper: Paper, item: Item, results: Path) -> dict[str, str]:
@@ -61,6 +96,7 @@ def print_papers(results: Path, print_options: PrintOptions) -> None:
 
     papers, problems = loaded_papers()
     contents, lines = [], []
+    shown_states: set[str] = set()
     for name, paper in papers.items():
         counts: dict[str, Counter[str]] = {}
         made_count = shipped_count = 0
@@ -83,6 +119,7 @@ def print_papers(results: Path, print_options: PrintOptions) -> None:
             "shipped": shipped_count,
         }
         lines.append([name, *("" for _ in EVIDENCE)])
+        shown_states.update(states)
         for state in states:
             of_state = counts.get(state, Counter())
             lines.append([f"  {state}", *(str(of_state[kind] or "") for kind in EVIDENCE)])
@@ -99,6 +136,11 @@ def print_papers(results: Path, print_options: PrintOptions) -> None:
     print_text_table(
         Listing(contents, headings, lines, contents, caption, "", "tab:papers"), replace(print_options, notes=True)
     )
+    if print_options.format == "terminal":
+        legend = [{"State": state, "Meaning": text} for state, text in LEGEND.items() if state in shown_states]
+        console = Console(highlight=False)
+        console.print()
+        print_lines(console, table_lines(legend, width=console.width))
     for problem in problems.values():
         warn(problem)
 

@@ -182,7 +182,10 @@ def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), 
         for i in range(-1, -1 - min(2, len(names)), -1):
             others = sum(widths) - widths[i] + 2 * (len(names) - 1)
             widths[i] = min(widths[i], max(_LEAST_WIDTH, width - others))
-        wrapped_lines = ([textwrap.wrap(cell, widest) or [""] for cell, widest in zip(line, widths)] for line in cells)
+        wrapped_lines = (
+            [textwrap.wrap(cell, widest, break_on_hyphens=False) or [""] for cell, widest in zip(line, widths)]
+            for line in cells
+        )
         cells = [list(line) for parts in wrapped_lines for line in itertools.zip_longest(*parts, fillvalue="")]
     lines = []
     for line in cells:
