@@ -220,21 +220,28 @@ class Listing(TextTable):
     lines: list[list[str]]
     cells: list[dict[str, Any]]
     """The JSON rows, see :meth:`TextTable.json_rows`."""
-    caption: str
-    notes: str
+    own_caption: str
+    """The caption without the sentences of :attr:`origin`."""
+    own_notes: str
+    """The notes without the sentences of :attr:`origin`."""
     latex_label: str
     latex_name: str = TextTable.latex_name
     shows_notes: bool = False
     notes_explain: str = TextTable.notes_explain
     origin: Origin = Origin()
-    """Sentences on how the results were made. Caption and notes contain them already (:meth:`of_origin`)."""
+    """Sentences on how the results were made, which follow :attr:`own_caption` and :attr:`own_notes`."""
 
     def of_origin(self, origin: Origin | None) -> Self:
-        """A copy of the table with the sentences of ``origin`` added to caption and notes. None adds nothing."""
-        origin = origin or Origin()
-        caption = " ".join(filter(None, [self.caption, origin.in_caption()]))
-        notes = " ".join(filter(None, [self.notes, origin.notes]))
-        return replace(self, caption=caption, notes=notes, origin=origin)
+        """A copy of the table with the sentences of ``origin`` in caption and notes. None stands for no sentences."""
+        return replace(self, origin=origin or Origin())
+
+    @property
+    def caption(self) -> str:
+        return self._caption()
+
+    @property
+    def notes(self) -> str:
+        return " ".join(filter(None, [self.own_notes, self.origin.notes]))
 
     @property
     def paper_caption(self) -> str:
@@ -244,12 +251,8 @@ class Listing(TextTable):
         return " ".join(filter(None, [self._caption(in_paper, names_profiles=False), self.notes]))
 
     def _caption(self, in_paper: bool = False, names_profiles: bool = True) -> str:
-        """The caption, in which the sentences of :attr:`origin` are chosen by the arguments.
-
-        The arguments are those of :meth:`Origin.in_caption`.
-        """
-        own = self.caption.removesuffix(self.origin.in_caption()).strip()
-        return " ".join(filter(None, [own, self.origin.in_caption(in_paper, names_profiles)]))
+        """The caption. The arguments choose the sentences of :attr:`origin` (:meth:`Origin.in_caption`)."""
+        return " ".join(filter(None, [self.own_caption, self.origin.in_caption(in_paper, names_profiles)]))
 
     def text_rows(self) -> tuple[list[str], list[list[str]]]:
         return self.headings, self.lines

@@ -28,5 +28,5 @@ def print_registered(
     registration, results = load_registration(path, stored_options.results)
     remarks = registration_notes(registration, path, results)
     table = findings_table(registered_findings(registration, results), results.sentences())
-    table = dataclasses.replace(table, caption=" ".join([*remarks, table.caption]))
+    table = dataclasses.replace(table, own_caption=" ".join([*remarks, table.own_caption]))
     print_text_table(table.of_origin(results.origin(names_profiles=True)), print_options)
