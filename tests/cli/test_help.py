@@ -186,6 +186,7 @@ def test_an_option_of_another_command_is_refused_with_the_one_for_its_purpose(ma
         ),
         (("run", "S", "--seeds"), "--seeds: expected a value"),
         (("run", "S", "--dry-run=3"), "--dry-run: takes no value"),
+        (("run", "S", "--help=3"), "--help: takes no value"),
     ],
 )
 def test_an_option_that_does_not_fit_is_refused_with_what_to_type(main, words, problem):

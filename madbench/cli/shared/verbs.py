@@ -42,7 +42,7 @@ class Verb(TyperCommand):
             if instead := OTHER_OPTIONS.get((str(self.name), str(former))):
                 raise ConfigError(f"{former}: madbench {self.name} has no such option; {instead}") from None
             if former:
-                raise ConfigError(_option_problem(error, ctx, self.params)) from None
+                raise ConfigError(_option_problem(former, ctx, self.get_params(ctx))) from None
             raise
         options = [parameter for parameter in order if parameter.param_type_name == "option"]
         if ctx.resilient_parsing or any(option.is_eager for option in options):  # completion, or --help
@@ -64,13 +64,15 @@ class Verb(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def _option_problem(error: Any, ctx: Any, parameters: Iterable[Any]) -> str:
-    """The message for an error of the parser about an option of a command with these ``parameters``."""
-    name = error.option_name
-    if type(error).__name__ != "NoSuchOption":
-        return f"{name}: takes no value" if "does not take" in error.message else f"{name}: expected a value"
-    names = [name for each in parameters for name in (*each.opts, *each.secondary_opts) if name.startswith("-")]
-    advice = suggestion(name, names)
+def _option_problem(name: str, ctx: Any, parameters: Iterable[Any]) -> str:
+    """The message for an error of the parser about the option ``name`` of a command with these ``parameters``.
+
+    The parser refuses an unknown option, a value of an option that takes none, and an option without its value.
+    """
+    options = {opt: each for each in parameters for opt in (*each.opts, *each.secondary_opts) if opt.startswith("-")}
+    if name in options:
+        return f"{name}: takes no value" if options[name].is_flag else f"{name}: expected a value"
+    advice = suggestion(name, options)
     if not advice or ctx.info_name in WITH_SETTINGS:
         advice = _advice_on_settings(name, ctx.info_name) or advice or f"; {ctx.command_path} --help-all lists all"
     return f"{name}: {ctx.command_path} has no such option{advice}"
