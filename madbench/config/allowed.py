@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from madbench.config.options import Parameter
-from madbench.config.settings import convert
+from madbench.config.settings import check_bounds, convert
 from madbench.config.values import plain_values, short_repr
 from madbench.errors import ConfigError
 
@@ -78,12 +78,8 @@ def check_argument(name: str, value: Any, hint: Any, option: Parameter | None = 
         allowed = f"{', '.join(others)} or {last}" if others else last
         raise ConfigError(f"{name}: expected {allowed}, got {'None' if value is None else short_repr(value)}")
     _check_items(name, value, fitting[0])
-    bounds = option.settings if option and isinstance(value, int | float) else {}
-    least, most = bounds.get("min"), bounds.get("max")
-    if least is not None and not value >= least:
-        raise ConfigError(f"{name} must be at least {least:,}, got {short_repr(value)}")
-    if most is not None and not value <= most:
-        raise ConfigError(f"{name} must be at most {most:,}, got {short_repr(value)}")
+    if option and isinstance(value, int | float):
+        check_bounds(name, value, option.settings.get("min"), option.settings.get("max"))
 
 
 def _members(hint: Any) -> Iterator[Any]:

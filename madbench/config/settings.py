@@ -68,10 +68,18 @@ def check_at_least(config: Any, least: float, *names: str) -> None:
     The largest allowed value is ``MOST[name]``, or ``MOST_OTHERWISE`` if ``MOST`` does not have the name.
     """
     for name in names:
-        value, most = getattr(config, name), MOST.get(name, MOST_OTHERWISE)
-        if not least <= value <= most:
-            bound = f"least {least:,}" if value < least else f"most {most:,}"
-            raise ConfigError(f"{name} must be at {bound}, got {short_repr(value)}")
+        check_bounds(name, getattr(config, name), least, MOST.get(name, MOST_OTHERWISE))
+
+
+def check_bounds(name: str, value: float, least: float | None, most: float | None) -> None:
+    """Raise ``ConfigError`` if ``value`` is not within its bounds. A bound that is None does not exist.
+
+    The message begins with ``name``, which may be an option such as ``--slots``.
+    """
+    if least is not None and not value >= least:
+        raise ConfigError(f"{name} must be at least {least:,}, got {short_repr(value)}")
+    if most is not None and not value <= most:
+        raise ConfigError(f"{name} must be at most {most:,}, got {short_repr(value)}")
 
 
 def check_numbers(config: Any, *names: str) -> None:

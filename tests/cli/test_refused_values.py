@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from madbench.cli import app
+from madbench.config import short_repr
 
 WORDS = {
     "run": ["S", "-t", "compression", "--dry-run"],
@@ -100,14 +101,14 @@ def test_an_option_of_two_names_is_called_as_it_was_typed(words, main):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["run", "S", "--slots", "0"], "--slots 0: expected a whole number of at least 1"),
-        (["run", "S", "--slots=-1"], "--slots -1: expected a whole number of at least 1"),
-        (["run", "S", "--slots", "two"], "--slots 'two': expected a whole number of at least 1"),
-        (["run", "S", "--threads", "99999"], "--threads 99999: expected a whole number from 1 to 1,024"),
-        (["run", "S", "--threads", "9" * 400], f"--threads {'9' * 400}: expected a whole number from 1 to 1,024"),
-        (["explain", "S", "--cost", "--d-model", "0"], "--d-model 0: expected a whole number of at least 1"),
+        (["run", "S", "--slots", "0"], "--slots must be at least 1, got 0"),
+        (["run", "S", "--slots=-1"], "--slots must be at least 1, got -1"),
+        (["run", "S", "--slots", "two"], "--slots 'two': expected a whole number"),
+        (["run", "S", "--threads", "99999"], "--threads must be at most 1,024, got 99999"),
+        (["run", "S", "--threads", "9" * 400], f"--threads must be at most 1,024, got {short_repr(10**400 - 1)}"),
+        (["explain", "S", "--cost", "--d-model", "0"], "--d-model must be at least 1, got 0"),
         (["explain", "S", "--mix-rank", "1.5"], "--mix-rank '1.5': expected a whole number"),
-        (["bench", "--minutes", "0.01"], "--minutes 0.01: expected a number of at least 0.1"),
+        (["bench", "--minutes", "0.01"], "--minutes must be at least 0.1, got 0.01"),
         (["bench", "--minutes", "nan"], "--minutes nan: expected a finite number"),
     ],
 )

@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from madbench.cli.shared.moved import MOVED_OPTIONS, OTHER_OPTIONS
 from madbench.cli.shared.parameters import every_option, with_groups
-from madbench.config import short_repr
+from madbench.config import check_bounds, short_repr
 from madbench.errors import ConfigError, did_you_mean, suggestion
 
 
@@ -128,20 +128,14 @@ def _check_number(name: str, text: str, hint: Any) -> None:
     if not kinds or getattr(info, "parser", None):
         return
     is_whole = float not in kinds
-    least, most = getattr(info, "min", None), getattr(info, "max", None)
-    expected = "a whole number" if is_whole else "a number"
-    if least is not None and most is not None:
-        expected += f" from {least:,} to {most:,}"
-    elif least is not None or most is not None:
-        expected += f" of at least {least:,}" if most is None else f" of at most {most:,}"
     try:
         number = int(text) if is_whole else float(text)
     except ValueError:
+        expected = "a whole number" if is_whole else "a number"
         raise ConfigError(f"{name} {short_repr(text)}: expected {expected}") from None
     if isinstance(number, float) and not math.isfinite(number):
         raise ConfigError(f"{name} {text}: expected a finite number")
-    if not (least is None or number >= least) or not (most is None or number <= most):
-        raise ConfigError(f"{name} {text}: expected {expected}")
+    check_bounds(name, number, getattr(info, "min", None), getattr(info, "max", None))
 
 
 class VerbGroup(TyperGroup):
