@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from rich.cells import cell_len
 
 from madbench.config import settings_of
 from madbench.errors import no_effect
@@ -21,6 +19,7 @@ from madbench.jobs import Job, Record
 from madbench.rows import TableRows
 from madbench.store.html import cell_text, html_table
 from madbench.store.runs import Store
+from madbench.store.text_table import aligned_lines
 from madbench.suites import size_of, suite_of
 from madbench.suites.protocol import Protocol
 from madbench.trackers import Tracking, open_trackers
@@ -68,7 +67,11 @@ class Experiment(TableRows):
 
     def __str__(self) -> str:
         """The table that a notebook shows, as text: one line per row and suite."""
-        return "\n".join([self.title, "", *_text_lines(self._costs()), "", _ABOUT_COSTS, *self.notes])
+        costs = self._costs()
+        names = [*costs[0]]
+        cells = [names, *([cell_text(row[name]) for name in names] for row in costs)]
+        lines = aligned_lines(cells, [name not in ("row", "suite") for name in names])
+        return "\n".join([self.title, "", *lines, "", _ABOUT_COSTS, *self.notes])
 
     def _repr_html_(self) -> str:
         return html_table(self._costs(), " ".join([f"{self.title}.", *self.notes]))
@@ -263,16 +266,3 @@ class Experiment(TableRows):
                 passive=chosen.may_meet_others,
             )
         return total
-
-
-def _text_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The lines of a table with one column per key of the rows. Numbers are aligned right."""
-    columns = []
-    for heading in rows[0]:
-        values = [row[heading] for row in rows]
-        cells = [heading, *map(cell_text, values)]
-        width = max(map(cell_len, cells))
-        gaps = [" " * (width - cell_len(cell)) for cell in cells]
-        is_text = heading in ("row", "suite")
-        columns.append([cell + gap if is_text else gap + cell for cell, gap in zip(cells, gaps)])
-    return ["  ".join(line).rstrip() for line in zip(*columns)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from rich.progress import track
 
 from madbench.analysis.marked_text import with_minus
 from madbench.files import make_printable
+from madbench.store.text_table import aligned_lines
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import TextTable
@@ -24,7 +24,6 @@ Costs: TypeAlias = "Mapping[str, TextTable]"
 """The tables of costs below a table, by suite."""
 PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
 """Console settings for text that is not ours or must not be wrapped."""
-_LEAST_WIDTH = 20  # the smallest width of a folded column
 
 
 def quantity(value: float) -> str:
@@ -177,21 +176,7 @@ def table_lines(rows: Sequence[Mapping[str, Any]], right: Collection[str] = (), 
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [names, *([_cell_text(row.get(name)) for name in names] for row in rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*cells)]
-    if width is not None:
-        for i in range(-1, -1 - min(2, len(names)), -1):
-            others = sum(widths) - widths[i] + 2 * (len(names) - 1)
-            widths[i] = min(widths[i], max(_LEAST_WIDTH, width - others))
-        wrapped_lines = (
-            [textwrap.wrap(cell, widest, break_on_hyphens=False) or [""] for cell, widest in zip(line, widths)]
-            for line in cells
-        )
-        cells = [list(line) for parts in wrapped_lines for line in itertools.zip_longest(*parts, fillvalue="")]
-    lines = []
-    for line in cells:
-        gaps = [" " * (widest - cell_len(cell)) for widest, cell in zip(widths, line)]
-        padded_cells = [gap + cell if name in right else cell + gap for name, gap, cell in zip(names, gaps, line)]
-        lines.append("  ".join(padded_cells))
+    lines = aligned_lines(cells, [name in right for name in names], width)
     return [lines[0], "\u2500" * cell_len(lines[0]), *lines[1:]]
 
 
