@@ -356,10 +356,10 @@ class Profile(abc.ABC, Generic[M]):
     @classmethod
     def _from_content(cls, name: str, path: Path, mapping: Mapping[str, Any], changes: tuple[Override, ...]) -> Self:
         """Make the profile ``name`` from the content ``mapping`` of its file ``path``, and apply ``changes`` to it."""
-        for key in mapping.keys() - {LIKE, *field_names(cls)}:
-            if isinstance(key, str) and "." in (nearest := cls.nearest_key(key)):
-                section, _, name = nearest.rpartition(".")
-                raise ConfigError(f"{path}: unknown key {short_repr(key)}; did you mean {name!r} under {section!r}?")
+        unknown = next((key for key in mapping if key not in (LIKE, *field_names(cls))), None)
+        if isinstance(unknown, str) and "." in (nearest := cls.nearest_key(unknown)):
+            section, _, key = nearest.rpartition(".")
+            raise ConfigError(f"{path}: unknown key {short_repr(unknown)}; did you mean {key!r} under {section!r}?")
         from_mapping(cls, mapping, str(path), (LIKE,)).check_spelling(str(path))
         keys = tuple(change.path for change in changes)
         docs = cls.docs() if keys else {}
