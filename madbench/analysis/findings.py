@@ -1,11 +1,12 @@
-"""Verdicts on claims from stored runs: supported, contradicted, not testable, or not enough data.
+"""Verdicts on claims from stored runs: supported, contradicted, not decided, not testable, or not enough data.
 
 A finding is the verdict on a claim in one column of results, which is called its quantity. The claim is tested against
 its threshold (:mod:`madbench.analysis.claims.testing`), with Holm's correction over all findings tested together.
 If p is at most 0.05, the claim is supported if its gain is on the claimed side of the threshold, and contradicted
 otherwise. So the probability of any false verdict among these findings is at most 5%. A claim is not testable if
-neither label has learned the task, or if a gain is claimed and both labels solve the task. In all other cases the
-verdict is "not enough data".
+neither label has learned the task, or if a gain is claimed and both labels solve the task. If the claim was tested and
+p is larger, it is not decided. If it was not tested, because runs or seeds are missing, the verdict is "not enough
+data".
 
 If seeds are added until there is a verdict, the p-value overstates the evidence. ``madbench register`` avoids this: it
 states claims, labels and seeds before the runs exist. A verdict holds for the protocol of the runs. Published numbers
@@ -42,7 +43,7 @@ from madbench.analysis.samples import samples_of
 from madbench.config import seed_list
 from madbench.suites import main_suite
 
-Verdict = Literal["supported", "contradicted", "not testable", "not enough data"]
+Verdict = Literal["supported", "contradicted", "not decided", "not testable", "not enough data"]
 VERDICTS: tuple[Verdict, ...] = typing.get_args(Verdict)
 
 Thresholds = Mapping[str, Mapping[str, float]]
@@ -121,7 +122,7 @@ class Finding:
     @property
     def is_at_threshold(self) -> bool:
         """True if the claim is tested but not decided, and its gain equals the threshold in the printed digits."""
-        if self.ours is None or self.verdict != "not enough data" or math.isnan(self.p):
+        if self.ours is None or self.verdict != "not decided":
             return False
         return round(self.ours.estimate - self.threshold, column(self.quantity).digits) == 0
 
@@ -166,7 +167,7 @@ class Finding:
         sign = self.claim.sign(self.quantity)
         if self.is_at_threshold:
             where = "is at"
-        elif self.verdict == "not enough data":
+        elif self.verdict == "not decided":
             where = "may be on either side of"
         else:
             where = "is above" if (self.verdict == "supported") == (sign > 0) else "is below"
@@ -266,7 +267,8 @@ def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, 
     """The finding for a claim about one column.
 
     The verdict is ``supported`` or ``contradicted`` if ``p_holm`` is at most ``LEVEL``. It is ``not testable`` if all
-    labels solve the task in a claim of a gain, or if no label has learned it. Otherwise it is ``not enough data``.
+    labels solve the task in a claim of a gain, or if no label has learned it. Otherwise it is ``not decided`` if the
+    claim was tested, and ``not enough data`` if it was not.
 
     Args:
         question: the claim with its column and its samples.
@@ -283,6 +285,8 @@ def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, 
         verdict = "supported" if test.is_for else "contradicted"
     elif test.detail in (NEITHER_LEARNED, BOTH_SOLVE):
         verdict = "not testable"
+    elif not math.isnan(test.p):
+        verdict = "not decided"
     case_groups = [cases] if test.cases or claim.judges == "every pair" else [[case] for case in all_cases]
     choices = [claim.labels(cases_of_group) for cases_of_group in case_groups]
     lacking = [tuple(label for label in labels if label not in samples) for labels in choices]
@@ -296,7 +300,7 @@ def _finding(question: _Question, options: str, test: ClaimTest, p_holm: float, 
     name, ours = test.gains[0] if test.gains and claim.expects == "equal" else test.smallest
     published = published_gain(claim, quantity, cases)
     numbers = test.p, p_holm, tested
-    detail = "" if verdict == "not enough data" and not math.isnan(test.p) else test.detail
+    detail = "" if verdict == "not decided" else test.detail
     return Finding(
         claim,
         quantity,

@@ -30,7 +30,8 @@ from madbench.suites.planning import LEAST_SEEDS
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_STYLES = {"supported": "green", "contradicted": "red", "not testable": "dim", "not enough data": "dim"}
+_STYLES = {"supported": "green", "contradicted": "red"}
+_STYLES |= dict.fromkeys(("not decided", "not testable", "not enough data"), "dim")
 _LEAST_WHY = 16  # smallest width of the column of reasons, in characters
 CHOSEN = "§"
 """The sign of a verdict if the settings of the runs were chosen by the published order of labels."""
@@ -243,8 +244,9 @@ def _notes(rows: Sequence[Finding], left_out: int) -> list[str]:
         ),
         *_margins(rows),
         (
-            "Not testable: neither label has learned the task, or both solve it. A verdict needs at least"
-            f" {LEAST_SEEDS} seeds."
+            "Not decided: tested, but the gain may be on either side of the threshold. Not testable: neither label has"
+            " learned the task, or both solve it. Not enough data: not tested, because runs are missing, or with fewer"
+            f" than {LEAST_SEEDS} seeds."
         ),
     ]
     return [

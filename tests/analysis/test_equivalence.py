@@ -167,7 +167,7 @@ def test_a_claim_of_no_loss_needs_a_margin():
 
 def test_three_identical_seeds_show_equivalence_only_within_a_wide_margin():
     three = {label: values[:3] for label, values in CLOSE_VALUES.items()}
-    for margin, verdict in ((5, "not enough data"), (20, "supported")):
+    for margin, verdict in ((5, "not decided"), (20, "supported")):
         claim, _ = parse_claim(f"R >= S on compression within {margin}")
         (found,) = findings(frame_of_scores(three), claims=[claim])
         assert found.verdict == verdict

@@ -57,7 +57,7 @@ def test_scores_of_a_suite_with_two_columns_per_task_change_no_verdict():
 
 def test_an_adjusted_p_value_equal_to_the_level_is_significant(monkeypatch):
     p = of(findings(scores_with_average(COLLAPSE)), "lag").p_holm
-    for level, verdict in ((p, "supported"), (math.nextafter(p, 0), "not enough data")):
+    for level, verdict in ((p, "supported"), (math.nextafter(p, 0), "not decided")):
         monkeypatch.setattr("madbench.analysis.findings.LEVEL", level)
         assert of(findings(scores_with_average(COLLAPSE)), "lag").verdict == verdict
 
@@ -153,7 +153,7 @@ def test_a_claim_on_every_pair_needs_all_pairs_and_is_decided_by_the_worst():
 def test_a_claim_of_equality_needs_the_margin_and_not_just_a_large_p_value():
     noisy = {"R-pc": [50.0, 60.0, 40.0], "S-pc": [50.0, 45.0, 55.0]}
     softmax = of(findings(scores_with_average(noisy)), "softmax")
-    assert softmax.threshold == -REFERENCE.margin(MAD_AVERAGE) and softmax.verdict == "not enough data"
+    assert softmax.threshold == -REFERENCE.margin(MAD_AVERAGE) and softmax.verdict == "not decided"
     for close in ([50.0, 50.2, 50.1], [50.0, 50.2, 49.9]):  # above and below
         softmax = of(findings(scores_with_average({"R-pc": close * 2, "S-pc": [50.1, 50.3, 49.8] * 2})), "softmax")
         assert (softmax.verdict, softmax.detail) == ("supported", "equal within the margin")
@@ -186,7 +186,7 @@ def test_claims_on_solved_and_on_unlearned_tasks_are_not_testable():
         frame_of_scores(solved, names), claims=[BY_NAME["noisy-recall"], BY_NAME["memorization"]]
     )
     assert (noisy.verdict, noisy.detail) == ("not testable", BOTH_SOLVE) and math.isnan(noisy.p)
-    assert memorization.verdict == "not enough data" and memorization.p > 0.05
+    assert memorization.verdict == "not decided" and memorization.p > 0.05
     nothing = {"R-cg-q-12o": [4.1, 4.2, 4.3], "R-cg-q": [3.9, 4.0, 4.1]}
     for one in findings(frame_of_scores(nothing, names), claims=[BY_NAME["noisy-recall"], BY_NAME["memorization"]]):
         assert (one.verdict, one.detail) == ("not testable", NEITHER_LEARNED)
@@ -211,7 +211,7 @@ DOMINANT = {"R-cg-q-12o": 80.0, "R-cg-q": 60.0, "R-g-q-12o": 78.0, "R-pcg-q-12o"
         ("S", 0.0, 13.0, "RoPE (reversed)", "supported"),
         ("R-pcg-q-12o", 30.0, -30.0, "RoPE (reversed)", "contradicted"),
         ("R-g-q-12o", 40.0, -20.0, "conv", "contradicted"),
-        ("G-cg-q-12o", 100.5, -0.5, "GLU", "not enough data"),
+        ("G-cg-q-12o", 100.5, -0.5, "GLU", "not decided"),
     ],
 )
 def test_the_dominant_factor_is_compared_with_the_next_largest_of_either_sign(label, mean, ours, rival, verdict):

@@ -189,7 +189,7 @@ def test_a_finding_with_the_gain_at_its_threshold_has_this_reason():
     """The p-value of 1 is not caused by too few seeds."""
     equal = {"R-cg-q-12o": [60.0, 62.0, 64.0], "R-cg-q": [61.0, 62.0, 63.0]}
     (row,) = (row for row in findings(frame_of_scores(equal)) if row.claim.name == "compression")
-    assert (row.verdict, row.is_at_threshold) == ("not enough data", True) and row.reason.startswith(
+    assert (row.verdict, row.is_at_threshold) == ("not decided", True) and row.reason.startswith(
         "The gain is at 0: p 1.000"
     )
     assert rows(findings_table([row]))["Mixing helps compression"][-1] == "p 1.000, at the threshold"

@@ -67,7 +67,7 @@ def test_a_claim_on_settings_is_decided_by_its_rows(tmp_path):
 
     high, low = [60 + 0.3 * seed for seed in range(12)], [40 + 0.4 * (seed * 5 % 12) for seed in range(12)]
     assert verdict(high, low) == "supported" and verdict(low, high) == "contradicted"
-    assert verdict(low, [value + 0.1 for value in low]) == "not enough data"
+    assert verdict(low, [value + 0.1 for value in low]) == "not decided"
 
 
 @pytest.fixture
@@ -122,5 +122,5 @@ def test_a_side_is_better_only_if_it_is_in_all_seeds():
         name: judge_sides(rows(*of))[0]
         for name, of in {"for": ([80, 81, 82], [50, 51, 52]), "no": ([50, 60, 55], [55, 52, 58])}.items()
     }
-    assert [*verdict["for"].values(), *verdict["no"].values()] == ["supported", "not enough data"]
+    assert [*verdict["for"].values(), *verdict["no"].values()] == ["supported", "not decided"]
     assert [*judge_sides(rows([50, 51, 52], [80, 81, 82]))[0].values()] == ["contradicted"]

@@ -81,7 +81,7 @@ def finding_of(gain: float, spread: float, name: str = "mixing"):
 def test_a_reason_says_on_which_side_of_the_threshold_the_interval_is():
     far, _ = finding_of(20.0, 0.5)
     assert far.verdict == "supported" and evidence.reason(far) == far.reason
-    undecided = [replace(row, verdict="not enough data") for row, _ in (finding_of(20.0, 0.5), finding_of(-20.0, 0.5))]
+    undecided = [replace(row, verdict="not decided") for row, _ in (finding_of(20.0, 0.5), finding_of(-20.0, 0.5))]
     assert "Its interval is on the claim's side of" in evidence.reason(undecided[0])
     assert "The interval shows that there is a gain" in evidence.reason(undecided[0])
     assert "Its interval is on the other side of" in evidence.reason(undecided[1])

@@ -74,7 +74,8 @@ def findings(
 
     Each claim has the pairs of labels that isolate it, the published gain, ours
     with an interval over seeds, and a verdict: supported, contradicted, not
-    testable or not enough data. Missing results are listed with their command.
+    decided (tested, but p is above 0.05), not testable, or not enough data (not
+    tested). Missing results are listed with their command.
     Without --claims each paper with claims on the stored labels has a section,
     and the correction for many tests is within the section. madbench new claim
     writes your own claims, about any label and column. Protocols are never

@@ -43,7 +43,7 @@ SIDES = {"V and O": ("v", "o"), "Q and K": ("q", "k")}
 CHANGES = ("turned images", "renamed classes")
 RANKS = (2,)
 STEPS, BATCH, RATE = 250, 32, 3e-3
-SUPPORTED, OPEN = "supported", "not enough data"
+SUPPORTED, UNDECIDED, OPEN = "supported", "not decided", "not enough data"
 ADAPTED = MeasuredQuantity(
     "adaptations", {"ranks": list(RANKS), "steps": STEPS, "batch": BATCH, "rate": RATE, "changes": list(CHANGES)}
 )
@@ -203,8 +203,10 @@ def judge_sides(rows: Sequence[AdapterAccuracy]) -> tuple[dict[str, str], dict[s
         high, low = (_sample([row.after for row in of_case if row.side == side]) for side in (better, worse))
         gain = difference(high, low)
         subject = f"{label}, {change}, rank {rank}"
-        is_significant = gain.p <= LEVEL
-        verdicts[subject] = (SUPPORTED if gain.estimate > 0 else CONTRADICTED) if is_significant else OPEN
+        if gain.p <= LEVEL:
+            verdicts[subject] = SUPPORTED if gain.estimate > 0 else CONTRADICTED
+        else:
+            verdicts[subject] = OPEN if math.isnan(gain.p) else UNDECIDED
         p = gain.reason or f"p {gain.p:.2g}"
         remarks[subject] = with_minus(f"{gain.estimate:+.1f} points of accuracy by {better}, {p}, {gain.n} seeds")
     return verdicts, remarks
