@@ -6,7 +6,7 @@ quantization do.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,7 @@ def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
     return all(type(tensor) in kinds for tensor in tensors)
 
 
-def is_plain(layer: nn.Module, bias: bool = False) -> bool:
+def is_plain(layer: nn.Module, bias: bool = False) -> TypeGuard[nn.Linear]:
     """True if a call of the layer only multiplies by its weight and adds its bias, so that code may use both directly.
 
     False for a layer with hooks, such as those of programs that count operations, and for every layer that
@@ -56,9 +56,9 @@ def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
     One matrix product computes all layers if every layer is plain (:func:`is_plain`) and their weights have the same
     dtype and device.
     """
-    if not all(map(is_plain, layers)):
+    weights = [layer.weight for layer in layers if is_plain(layer)]
+    if len(weights) < len(layers):
         return [layer(x) for layer in layers]
-    weights = [cast(Tensor, layer.weight) for layer in layers]
     if any(weight.dtype != weights[0].dtype or weight.device != weights[0].device for weight in weights):
         return [layer(x) for layer in layers]
     return list(products.linear(x, torch.cat(weights)).split([len(weight) for weight in weights], dim=-1))
@@ -71,7 +71,7 @@ def call(layer: nn.Module, x: Tensor) -> Tensor:
     result, because this may be faster.
     """
     if products.is_large(x) and is_plain(layer, bias=True):
-        return products.linear(x, cast(Tensor, layer.weight), cast("Tensor | None", layer.bias))
+        return products.linear(x, layer.weight, layer.bias)
     y: Tensor = layer(x)
     return y
 
@@ -83,11 +83,7 @@ def call_in_dtype_of_input(layer: nn.Module, x: Tensor) -> Tensor:
     dtype of the weight, and the result is converted back.
     """
     if is_plain(layer, bias=True):
-        return F.linear(
-            x,
-            cast(Tensor, layer.weight).to(x.dtype),
-            None if layer.bias is None else cast(Tensor, layer.bias).to(x.dtype),
-        )
+        return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))
     y: Tensor = layer(x.to(weight_of(layer).dtype))
     return y.to(x.dtype)
 

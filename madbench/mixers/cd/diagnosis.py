@@ -6,7 +6,7 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from madbench.labels.diagnosis import SHOWN, point_at
 from madbench.mixers.cd.grammar import (
@@ -21,9 +21,9 @@ from madbench.mixers.cd.grammar import (
     SEGMENTS,
     BrokenRule,
     CdLabel,
+    fields_in,
     fields_of,
     preset_of,
-    read,
     spell,
 )  # fmt: skip
 
@@ -58,11 +58,12 @@ def _fault(text: str) -> tuple[int, str]:
         offset, problem = _fault_of(segment, last, before)
         if problem:
             return len(PREFIX) + position + offset, problem
-        last = cast("tuple[str, Any]", fields_of(segment))[0] if fields_of(segment) else "eta"
+        kind_and_fields = fields_of(segment)
+        last = kind_and_fields[0] if kind_and_fields else "eta"
         places[last] = len(PREFIX) + position
         before, position = segment, position + len(segment) + 1
     try:
-        CdLabel(**_fields_in(text))
+        CdLabel(**fields_in(text))
     except BrokenRule as rule:
         return places.get(rule.segment, len(PREFIX)), rule.problem
     raise AssertionError(f"{text!r} is a label")
@@ -148,11 +149,11 @@ def nearest(text: str) -> str | None:
         if fields is None:
             return None
         wanted |= {name: value for name, value in fields.items() if not wanted.get(name)}
-    label = _mend(_fields_in(PREFIX + first) | {name: value for name, value in wanted.items() if value})
+    label = _mend(fields_in(PREFIX + first) | {name: value for name, value in wanted.items() if value})
     if not label:
         return None
     with_preset = spell(wanted | {"rank": label.rank, "over": label.over}, first)
-    is_same = preset_of(first) and label == _mend(_fields_in(with_preset), 0)
+    is_same = preset_of(first) and label == _mend(fields_in(with_preset), 0)
     return with_preset if is_same else str(label)
 
 
@@ -187,10 +188,3 @@ def _mend(values: Mapping[str, Any], depth: int = 4) -> CdLabel | None:
     except BrokenRule as rule:
         changed = (_mend({**values, **change}, depth - 1) for change in rule.repairs) if depth else ()
         return next(filter(None, changed), None)
-
-
-def _fields_in(text: str) -> dict[str, Any]:
-    """The fields that the text of a label sets, by name. The syntax of the text is known to be right."""
-    fields = read(text)
-    assert fields is not None, text
-    return fields

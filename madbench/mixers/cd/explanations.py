@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
 
 from madbench.labels import Explanation
-from madbench.mixers.cd.grammar import CORE, DIAGONAL_GATES, PRESETS, CdLabel, read, twin
+from madbench.mixers.cd.grammar import CORE, DIAGONAL_GATES, PRESETS, CdLabel, fields_in, twin
 
 SHARED = "It is a shared tensor, not a second copy."
 POSITIVE = "Queries and keys become positive before the product."
@@ -135,7 +134,7 @@ def explain(label: CdLabel) -> list[Explanation]:
 def _notes(label: CdLabel) -> Iterator[Explanation]:
     """Yield notes on a label as a whole: names in the paper, cautions, and another label for the same function."""
     for name, free in PRESETS.items():
-        preset = CdLabel(**cast("dict[str, Any]", read(f"cd:{free}")))
+        preset = CdLabel(**fields_in(f"cd:{free}"))
         is_same = all(getattr(preset, field) == getattr(label, field) for field in CORE)
         if is_same and preset.unit <= label.unit and preset.output in ("", label.output):
             yield Explanation("", name, "A row of the paper's Table 1.", f"cd:{free}", "Table 1")

@@ -17,9 +17,9 @@ exponent is masked before exp is applied. Only differences of c are used, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,24 @@ from torch import Tensor
 from madbench.mixers.cd.decays import Decay, HalvedDecay, split_rows
 
 LARGEST_EXPONENT = 20.0  # of a factor of a decay; products of two such factors are in the range of float32
+
+
+class Mirrors(NamedTuple):
+    """The mirrors of all rows, in float32 or wider: factors I - beta_t w_t r_t^T by which rows multiply the state.
+
+    For ``cd:`` labels, ``w`` has length 1.
+    """
+
+    w: Tensor  # (B, H, T, n) directions w_t
+    beta: Tensor  # (B, H, T) strengths beta_t
+    length: Tensor | None = None  # (B, H, T) lengths of the keys, if w are these keys divided by their lengths
+    read: Tensor | None = None  # (B, H, T, n) directions r_t along which the state is read; None if they equal w
+    reads_before_decay: bool = False  # True if the state is read before the decay of the row, False if after it
+
+    @property
+    def reading(self) -> Tensor:
+        """The directions r (B, H, T, n) along which mirrors read the part of the state that they remove."""
+        return self.w if self.read is None else self.read
 
 
 @dataclass(frozen=True)
@@ -48,13 +66,8 @@ class Dynamics:
     """Values (B, H, T, V)."""
     log_gate: Tensor | None
     """(B or 1, H or 1, T, 1 or n) logarithms of the gates lambda_t. None without a gate."""
-    w: Tensor | None
-    """(B, H, T, n) directions w_t of the mirrors. For ``cd:`` labels, they have length 1. None without mirrors."""
-    beta: Tensor | None
-    """(B, H, T) strengths beta_t of the mirrors. None without mirrors."""
-    length: Tensor | None = None
-    """(B, H, T) lengths of the keys ``k``, if the mirrors' directions ``w`` are these keys divided by their lengths.
-    None if there are no mirrors, or if they have directions of their own."""
+    mirrors: Mirrors | None = None
+    """The mirrors. None for a recurrence without mirrors."""
     row_log: Tensor | None = None
     """(B, H, T) logarithm of a factor that is kept apart from the scores of each row, so that they do not overflow. The
     full scores of a row are its scores times e^row_log. None if the factor is 1."""
@@ -63,18 +76,8 @@ class Dynamics:
     own: Tensor | None = None
     """(B, H, T) score of each row with its own key. None if it is the product of q and k, as it always is with
     mirrors."""
-    read: Tensor | None = None
-    """(B, H, T, n) directions r along which mirrors read the part of the state that they remove. None if they equal
-    ``w``."""
-    reads_before_decay: bool = False
-    """True if mirrors read the state before the decay of their row, False if they read it after the decay."""
     least_log_gate: float | None = None
     """A lower bound of ``log_gate``. None if no bound is known. Only for gates per channel together with mirrors."""
-
-    @property
-    def reading(self) -> Tensor:
-        """The directions r (B, H, T, n) along which mirrors read the part of the state that they remove."""
-        return cast(Tensor, self.w if self.read is None else self.read)
 
 
 @dataclass(frozen=True)
@@ -99,23 +102,29 @@ class Blocks:
     """(B, H, Z, n, n) map from the state that enters the block to what remains of it after the block, including the
     decay. None without mirrors."""
 
+    @property
+    def transitions(self) -> tuple[Tensor, ...]:
+        """The map ``transition`` (B, H, n, n) of each block. Empty without mirrors."""
+        return () if self.transition is None else self.transition.unbind(2)
+
 
 def scores(d: Dynamics) -> Tensor:
     """The scores of all rows with all keys at once, (B, H, T, T). With mirrors this takes O(T^3) time.
 
     Entries above the diagonal are arbitrary, and the caller must mask them.
     """
-    if d.w is None and d.log_gate is None:
+    mirrors = d.mirrors
+    if mirrors is None and d.log_gate is None:
         return _with_own(d.q @ d.k.mT, d.own)
     decay = Decay(d.log_gate, d.q)
-    if d.w is None:
+    if mirrors is None:
         return _with_own(decay.products(d.q, d.k), d.own)
-    past = PastReads(decay, d.reading, d.reads_before_decay)
-    mirrored = past.apply_mirrors(decay.products(d.q, d.w), d.w, cast(Tensor, d.beta))
-    if d.length is not None:
-        return mirrored * d.length[..., None, :]
+    past = PastReads(decay, mirrors.reading, mirrors.reads_before_decay)
+    mirrored = past.apply_mirrors(decay.products(d.q, mirrors.w), mirrors.w, mirrors.beta)
+    if mirrors.length is not None:
+        return mirrored * mirrors.length[..., None, :]
     written = past.products(d.k)
-    return decay.products(d.q, d.k) - mirrored * cast(Tensor, d.beta)[..., None, :] @ written
+    return decay.products(d.q, d.k) - mirrored * mirrors.beta[..., None, :] @ written
 
 
 def _with_own(square: Tensor, own: Tensor | None) -> Tensor:
@@ -177,8 +186,9 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
     If ``by_halves`` is true, decays are computed by :class:`madbench.mixers.cd.decays.HalvedDecay` instead of
     :class:`madbench.mixers.cd.decays.Decay`. It is for decays per channel.
     """
-    if d.least_log_gate is not None and -d.least_log_gate * size / 2 <= LARGEST_EXPONENT:
-        return _split_bounded(d, size)
+    mirrors, least = d.mirrors, d.least_log_gate
+    if least is not None and mirrors is not None and d.log_gate is not None and -least * size / 2 <= LARGEST_EXPONENT:
+        return _split_bounded(d, d.log_gate, mirrors, size)
     q, k = split_rows(d.q, size), split_rows(d.k, size)
     log_gate = log_decay = None
     queries, keys = q, k
@@ -190,17 +200,18 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
         queries, keys = q * entering, k * leaving
     decay: Decay | HalvedDecay
     decay = HalvedDecay(log_gate, q) if by_halves and log_gate is not None else Decay(log_gate, q)
-    if d.w is None:
+    if mirrors is None:
         own = None if d.own is None else split_rows(d.own[..., None], size).squeeze(-1)
         return Blocks(_with_own(decay.products(q, k), own), queries, keys, log_decay, None)
-    w, beta = split_rows(d.w, size), split_rows(cast(Tensor, d.beta)[..., None], size)
-    past = PastReads(decay, w if d.read is None else split_rows(d.read, size), d.reads_before_decay)
+    w, beta = split_rows(mirrors.w, size), split_rows(mirrors.beta[..., None], size)
+    reading = w if mirrors.read is None else split_rows(mirrors.read, size)
+    past = PastReads(decay, reading, mirrors.reads_before_decay)
     entering_read, leaving_w = (past.reading, w) if log_gate is None else (past.entering(entering), w * leaving)
     rows = torch.cat((decay.products(q, w), leaving_w.mT), dim=-2)
     mirrored = past.apply_mirrors(rows, w, beta.squeeze(-1))  # first the scores, then the state at the end
     removed = mirrored @ (beta * entering_read)
-    if d.length is not None:
-        written = mirrored * split_rows(d.length[..., None], size).mT
+    if mirrors.length is not None:
+        written = mirrored * split_rows(mirrors.length[..., None], size).mT
     else:
         written = torch.cat((decay.products(q, k), keys.mT), dim=-2)
         written = written - mirrored @ (beta * past.products(k))
@@ -216,24 +227,23 @@ def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
     )
 
 
-def _split_bounded(d: Dynamics, size: int) -> Blocks:
+def _split_bounded(d: Dynamics, log_gate: Tensor, mirrors: Mirrors, size: int) -> Blocks:
     """Compute :func:`split` for decays with a lower bound, in fewer operations.
 
     The sum c_t of the log decays up to row t must be near that of the block's middle row m for all rows. The decay from
     row s to row t is then computed as a factor of row t, exp(c_t - c_m), times a factor of row s, exp(c_m - c_s). One
     matrix product therefore gives all four tensors of a block, as parts of the matrix [scores, queries; keys^T,
-    transition].
+    transition]. ``log_gate`` and ``mirrors`` are those of ``d``.
     """
-    if TYPE_CHECKING:
-        assert d.w is not None and d.beta is not None
-    q, k, w, read = (split_rows(side, size) for side in (d.q, d.k, d.w, d.reading * d.beta[..., None]))
-    c = split_rows(cast(Tensor, d.log_gate), size).double().cumsum(-2)
+    sides = (d.q, d.k, mirrors.w, mirrors.reading * mirrors.beta[..., None])
+    q, k, w, read = (split_rows(side, size) for side in sides)
+    c = split_rows(log_gate, size).double().cumsum(-2)
     end, middle = c[..., -1:, :], c[..., size // 2, None, :]
     late = (c - middle).exp()
     early = late.reciprocal().to(q.dtype)
     entering, leaving, survives = (exponent.exp().to(q.dtype) for exponent in (middle, end - middle, end))
     late = late.to(q.dtype)
-    reading = torch.cat((1 / entering, late[..., :-1, :]), dim=-2) if d.reads_before_decay else late
+    reading = torch.cat((1 / entering, late[..., :-1, :]), dim=-2) if mirrors.reads_before_decay else late
     q, k, w, read = q * late, k * early, w * early, read * reading
     causal = torch.ones(size, size, dtype=q.dtype, device=q.device).tril()
     mask = torch.cat((causal, causal.tril(-1))).repeat(1, 2)
@@ -268,12 +278,12 @@ def chunked(d: Dynamics, size: int, values: Tensor, by_halves: bool = False) -> 
     length, values = values.shape[2], split_rows(values, blocks.scores.shape[-1])
     inflow = blocks.keys.mT @ values
     decay = None if blocks.log_decay is None else blocks.log_decay.to(values.dtype).exp()[..., None].unbind(2)
-    transition = None if blocks.transition is None else blocks.transition.unbind(2)
+    transitions = blocks.transitions
     state, states = torch.zeros_like(inflow[:, :, 0]), []
     for block, new in enumerate(inflow.unbind(2)):
         states.append(state)
-        if transition is not None:
-            state = transition[block] @ state
+        if transitions:
+            state = transitions[block] @ state
         elif decay is not None:
             state = decay[block] * state
         state = state + new
@@ -281,27 +291,25 @@ def chunked(d: Dynamics, size: int, values: Tensor, by_halves: bool = False) -> 
     return y.flatten(2, 3)[:, :, :length], state
 
 
-def evolved_keys(d: Dynamics, blocks: Blocks | None = None) -> Tensor:
-    """The keys (B, H, T, n) as they are after the last row: each after the decays and mirrors of all later rows.
+def evolved_keys(d: Dynamics) -> Tensor:
+    """The keys (B, H, T, n) as they are after the last row: each after the decays of all later rows.
 
-    With mirrors, ``blocks`` must be the result of :func:`split`.
+    ``d`` must have no mirrors. With mirrors, see :func:`keys_after_blocks`.
     """
-    if d.w is not None:
-        return _keys_after_blocks(cast(Blocks, blocks))[:, :, : d.k.shape[2]]
     if d.log_gate is None:
         return d.k
     c = d.log_gate.double().cumsum(-2)
     return d.k * (c[..., -1:, :] - c).to(d.k.dtype).exp()
 
 
-def _keys_after_blocks(blocks: Blocks) -> Tensor:
+def keys_after_blocks(blocks: Blocks) -> Tensor:
     """The keys (B, H, Z C, n) of Z blocks of C rows as they are after the last block.
 
-    Each key has gone through the decays and mirrors of all later rows.
+    Each key has gone through the decays and mirrors of all later rows. ``blocks.transition`` must not be None.
     """
     *before, last = blocks.keys.unbind(2)
     keys, passed = [last], None
-    for of_block, transition in zip(reversed(before), reversed(cast(Tensor, blocks.transition).unbind(2))):
+    for of_block, transition in zip(reversed(before), reversed(blocks.transitions)):
         passed = transition if passed is None else passed @ transition
         keys.append(of_block @ passed.mT)
     return torch.cat(keys[::-1], dim=2)
@@ -314,7 +322,7 @@ def keys_at_borders(blocks: Blocks) -> Iterator[Tensor]:
     after the last block. ``blocks.transition`` must not be None.
     """
     keys = blocks.keys[:, :, 0, :0]
-    for new, transition in zip(blocks.keys.unbind(2), cast(Tensor, blocks.transition).unbind(2)):
+    for new, transition in zip(blocks.keys.unbind(2), blocks.transitions, strict=True):
         yield keys
         keys = torch.cat((keys @ transition.mT, new), dim=2)
     yield keys
@@ -341,16 +349,20 @@ def block_scores(blocks: Blocks, block: int) -> Tensor:
 
 def each_row(d: Dynamics) -> Iterator[Dynamics]:
     """Yield each row of ``d`` as dynamics of a single row, in order."""
+
+    def of_row(parts: Mapping[str, Any], row: int) -> dict[str, Any]:
+        return {name: part[:, :, row : row + 1] for name, part in parts.items() if isinstance(part, Tensor)}
+
     for row in range(d.q.shape[2]):
-        parts = {field.name: getattr(d, field.name) for field in fields(d)}
-        tensors = {name: part[:, :, row : row + 1] for name, part in parts.items() if isinstance(part, Tensor)}
-        yield replace(d, **cast("dict[str, Any]", tensors))
+        mirrors = d.mirrors and d.mirrors._replace(**of_row(d.mirrors._asdict(), row))
+        yield replace(d, mirrors=mirrors, **of_row(vars(d), row))
 
 
 def evolve(state: Tensor, d: Dynamics) -> Tensor:
     """Apply the decay and the mirror of one row to a state (B, H, n, V). ``d`` has only this row."""
     decayed = state if d.log_gate is None else state * d.log_gate.exp().mT
-    if d.w is None:
+    mirrors = d.mirrors
+    if mirrors is None:
         return decayed
-    read = d.reading @ (state if d.reads_before_decay else decayed)
-    return decayed - (cast(Tensor, d.beta)[..., None] * d.w).mT @ read
+    read = mirrors.reading @ (state if mirrors.reads_before_decay else decayed)
+    return decayed - (mirrors.beta[..., None] * mirrors.w).mT @ read

@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from madbench.errors import LabelError
 
@@ -252,11 +252,12 @@ def with_preset(label: CdLabel) -> str:
     label's other features are written after the name.
     """
     for name in PRESETS:
-        preset, own = CdLabel(**cast("dict[str, Any]", read(PREFIX + name))), vars(label)
+        preset, own = CdLabel(**fields_in(PREFIX + name)), vars(label)
         lacks = any(value and not own[field] for field, value in vars(preset).items())
         if not lacks and all(getattr(preset, field) == own[field] for field in CORE):
             text = spell({field: value for field, value in own.items() if value != getattr(preset, field)}, name)
-            if read(text) and CdLabel(**cast("dict[str, Any]", read(text))) == label:
+            values = read(text)
+            if values and CdLabel(**values) == label:
                 return text
     return str(label)
 
@@ -291,7 +292,9 @@ def preset_of(segment: str) -> str | None:
 
 
 def _merge(value: bool | str, other: bool | str) -> bool | str:
-    return value or other if isinstance(value, bool) else "".join(sorted({*value, *cast(str, other)}))
+    if isinstance(value, str) and isinstance(other, str):
+        return "".join(sorted({*value, *other}))
+    return value or other
 
 
 def read(text: str) -> dict[str, Any] | None:
@@ -315,3 +318,10 @@ def read(text: str) -> dict[str, Any] | None:
             fields = {name: _merge(value, values.get(name, value)) for name, value in fields.items()}
         values |= fields
     return values if "readout" in values else None
+
+
+def fields_in(text: str) -> dict[str, Any]:
+    """The fields that the text of a label sets, by name. The syntax of the text must be right."""
+    fields = read(text)
+    assert fields is not None, text
+    return fields

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -90,21 +89,18 @@ def combine(d: Dynamics, values: Tensor, dtype: torch.dtype, is_delta_rule: bool
     is_diagonal = gate is not None and gate.shape[-1] > 1
     name: str
     inputs: tuple[Tensor | None, ...]
-    if d.w is None:
+    mirrors = d.mirrors
+    if mirrors is None:
         name, inputs = ("chunk_gla", (gate,)) if is_diagonal else ("chunk_simple_gla", (_scalar(gate),))
-    elif is_delta_rule and d.read is None:
-        if TYPE_CHECKING:
-            assert d.beta is not None and d.length is not None
-        w, beta = _by_row(d.w), _by_row(d.beta)
-        k, v = w.to(dtype), v * (_by_row(d.length) / beta.clamp(min=torch.finfo(beta.dtype).tiny))[..., None]
+    elif is_delta_rule and mirrors.read is None and mirrors.length is not None:
+        w, beta = _by_row(mirrors.w), _by_row(mirrors.beta)
+        k, v = w.to(dtype), v * (_by_row(mirrors.length) / beta.clamp(min=torch.finfo(beta.dtype).tiny))[..., None]
         gate = torch.zeros_like(beta)[..., None] if gate is None else gate
         name, inputs = ("chunk_kda", (gate, beta)) if is_diagonal else ("chunk_gated_delta_rule", (_scalar(gate), beta))
     else:  # A = diag(lambda) - beta w r^T, where r includes the decay
-        if TYPE_CHECKING:
-            assert d.beta is not None
-        w, read, beta = _by_row(d.w), _by_row(d.reading), _by_row(d.beta)[..., None]
+        w, read, beta = _by_row(mirrors.w), _by_row(mirrors.reading), _by_row(mirrors.beta)[..., None]
         gate = torch.zeros_like(w) if gate is None else gate.expand_as(w)
-        read = read if d.reads_before_decay else gate.exp() * read
+        read = read if mirrors.reads_before_decay else gate.exp() * read
         name, inputs = "chunk_dplr_delta_rule", (read.to(dtype), (-beta * w).to(dtype), gate.contiguous())
     arguments = (q, k, v.to(dtype), *inputs)
     refuse_second("fla", arguments, is_always=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -111,10 +111,8 @@ class CoefficientMixer(Projections):
         with without_autocast(x):
             if path == "chunked":
                 y = self._divide_by_eta(forms.chunked(d, self.chunk, self._with_ones(d))[0], d)
-            elif path == "fla":
-                y = self._divide_by_eta(
-                    library.combine(d, self._with_ones(d), cast(torch.dtype, dtype), self.is_delta_rule), d
-                )
+            elif dtype is not None:
+                y = self._divide_by_eta(library.combine(d, self._with_ones(d), dtype, self.is_delta_rule), d)
             else:
                 y = self._combine_rows(d, path)
         return self._read_out(self._with_skip(y, d), x)
@@ -145,7 +143,7 @@ class CoefficientMixer(Projections):
             if self.label.is_recurrent:
                 y, state = forms.chunked(d, size, self._with_ones(d), by_halves)
                 y = self._divide_by_eta(y, d)
-            elif d.w is not None:
+            elif d.mirrors is not None:
                 y, state, values = *self._combine_with_mirrors(d, forms.split(d, size, by_halves)), d.v
             else:
                 path = self.resolve_path(len(x), length)
@@ -205,8 +203,10 @@ class CoefficientMixer(Projections):
             a, scale = parts.activate(label, s, 0, d.row_log, d.log_norm)
             a = a if scale is None else a * scale[..., None]
             log_pow = self.log_pow(x.shape[1], 0, s) if label.norm == "pow" else None
-            row_log = [log for log in (d.row_log, log_pow if self.is_homogeneous else None) if log is not None]
-            s = s * cast(Tensor, sum(row_log))[..., None].exp() if row_log else s
+            row_log = log_pow if self.is_homogeneous else None
+            if d.row_log is not None:
+                row_log = d.row_log if row_log is None else d.row_log + row_log
+            s = s if row_log is None else s * row_log[..., None].exp()
             alpha = parts.read_out(label.readout, s).tril()
             if label.norm in ("sum", "max"):
                 total = alpha.sum(-1)
@@ -231,11 +231,10 @@ class CoefficientMixer(Projections):
         because all are active.
         """
         rows, (d, *_) = self.coefficients(x), self.ingredients(x)
-        gates = {"lambda": cast(Tensor, d.log_gate).exp()} if self.decay or self.decay_down else {}
-        if self.strength:
-            if TYPE_CHECKING:
-                assert d.beta is not None
-            gates |= {"beta/2": d.beta / 2} if self.label.mirror.endswith("2") else {"beta": d.beta}
+        gates = {"lambda": d.log_gate.exp()} if d.log_gate is not None and not self.label.is_constant else {}
+        if self.strength and d.mirrors is not None:
+            beta = d.mirrors.beta
+            gates |= {"beta/2": beta / 2} if self.label.mirror.endswith("2") else {"beta": beta}
         gates = {name: values.transpose(1, 2) for name, values in gates.items()}
         gates |= {"output": torch.sigmoid(self.out_sigmoid(x))} if self.out_sigmoid else {}
         active = by_lag(rows.alpha > 0) if self.label.readout in ("relu", "krelu") else None
@@ -247,9 +246,10 @@ class CoefficientMixer(Projections):
         d = self.ingredients(x)[0]
         gate = d.q.new_zeros(1, 1, 1, 1) if d.log_gate is None else d.log_gate
         a = torch.diag_embed(gate.exp().expand_as(d.q))
-        if d.w is not None:
+        if d.mirrors is not None:
+            w, beta = d.mirrors.w, d.mirrors.beta
             eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-            a = (eye - cast(Tensor, d.beta)[..., None, None] * (d.w[..., :, None] * d.w[..., None, :])) @ a
+            a = (eye - beta[..., None, None] * (w[..., :, None] * w[..., None, :])) @ a
         return a.transpose(1, 2)
 
     def _with_ones(self, d: Dynamics) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -146,17 +146,16 @@ def row_scale(label: CdLabel, sums: Tensor | None, row_log: Tensor | None, log_n
     None if the scale is 1.
 
     ``row_log`` and ``log_norm``, which is log eta, count as 0 if they are None. If eta depends on the sums of a row's
-    coefficients (``sum`` and ``max``), it is computed from ``sums``, which lack the factor e^row_log.
+    coefficients (``sum`` and ``max``), it is computed from ``sums``, which lack the factor e^row_log. ``sums`` is None
+    for other labels.
     """
-    if label.norm == "sum":
-        return 1 / away_from_zero(cast(Tensor, sums), EPS if row_log is None else EPS * (-row_log).exp())
-    if label.norm == "max":
-        if TYPE_CHECKING:
-            assert sums is not None
+    if sums is not None and label.norm == "sum":
+        return 1 / away_from_zero(sums, EPS if row_log is None else EPS * (-row_log).exp())
+    if sums is not None:
         return 1 / sums.abs().clamp(min=1) if row_log is None else 1 / sums.abs().maximum((-row_log).exp())
-    if row_log is None and log_norm is None:
-        return None
-    return cast(Tensor, (0 if row_log is None else row_log) - (0 if log_norm is None else log_norm)).exp()
+    if log_norm is None:
+        return None if row_log is None else row_log.exp()
+    return (-log_norm if row_log is None else row_log - log_norm).exp()
 
 
 def away_from_zero(x: Tensor, least: Tensor | float) -> Tensor:

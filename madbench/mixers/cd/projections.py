@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from madbench.mixers.cd import parts
 from madbench.mixers.cd.budget import LOW_RANK, CdAllocation
-from madbench.mixers.cd.forms import Dynamics
+from madbench.mixers.cd.forms import Dynamics, Mirrors
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.ranks import CONV_TAPS
@@ -103,13 +103,16 @@ class Projections(nn.Module):
             self.out_norm.weight.fill_(1)
         if self.skip is not None:
             self.skip.fill_(1)
+        if self.decay is None:
+            return
+        bias = self.decay.bias
         if self.label.gate == "ss":
-            cast(nn.Linear, self.decay).bias.copy_(torch.linspace(0.9, 0.99, self.n_head).logit())
+            bias.copy_(torch.linspace(0.9, 0.99, self.n_head).logit())
         elif self.label.gate == "se":
-            cast(nn.Linear, self.decay).bias.fill_(-0.05)
+            bias.fill_(-0.05)
         elif self.a_log is not None:
-            delta = cast(nn.Linear, self.decay).bias.uniform_(math.log(0.001), math.log(0.1)).exp()
-            cast(nn.Linear, self.decay).bias.copy_(delta + (-(-delta).expm1()).log())  # its softplus is Delta
+            delta = bias.uniform_(math.log(0.001), math.log(0.1)).exp()
+            bias.copy_(delta + (-(-delta).expm1()).log())  # its softplus is Delta
             self.a_log.uniform_(1, 16).log_()
 
     def dynamics(self, x: Tensor, cache: Cache | None = None) -> tuple[Dynamics, tuple[Tensor | None, Tensor | None]]:
@@ -136,7 +139,10 @@ class Projections(nn.Module):
                 d = replace(d, log_gate=shift if d.log_gate is None else d.log_gate + shift, row_log=row_log)
             if log_scale is not None:
                 scale = log_scale.exp()
-                d = replace(d, k=d.k * scale[..., None], length=None if d.length is None else d.length * scale)
+                mirrors = d.mirrors
+                if mirrors is not None and mirrors.length is not None:
+                    mirrors = mirrors._replace(length=mirrors.length * scale)
+                d = replace(d, k=d.k * scale[..., None], mirrors=mirrors)
         return d, (maximum, inputs)
 
     def ingredients(
@@ -163,23 +169,23 @@ class Projections(nn.Module):
             log_gate, delta = self._gate(x)
             beta = self._strength(x) if label.mirror else None
             b, log_b = self._scaling(x, log_gate, delta, beta)
-            row_log = None
+            row_log = mirrors = None
             if label.is_kernel:
                 if label.readout == "kexp" and label.norm == "sum":
                     row_log = q.detach().amax(-1)
                     q = q - row_log[..., None]
                 psi = parts.FEATURES[label.readout]
                 q, k = psi(q), psi(k * b)
-            w = length = None
-            if self.direction:
+            if beta is not None and self.direction:
                 w = parts.unit(parts.split_heads(call_in_dtype_of_input(self.direction, x), heads))
-            elif label.mirror:
+                mirrors = Mirrors(w, beta)
+            elif beta is not None:
                 w = parts.unit(k)
                 length = parts.length(k) if label.is_kernel else parts.length(k) * b
-                length = length.squeeze(-1)
+                mirrors = Mirrors(w, beta, length.squeeze(-1))
             k = k if label.is_kernel else k * b
             log_norm = call_in_dtype_of_input(self.eta, x).transpose(1, 2) if self.eta else None
-        return Dynamics(q, k, v, log_gate, w, beta, length, row_log, log_norm), log_b, inputs
+        return Dynamics(q, k, v, log_gate, mirrors, row_log, log_norm), log_b, inputs
 
     def _project(self, x: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return q and k (B, T, N) and v (B, T, M) of x (B, T, D), and the last three inputs of the convolutions.
@@ -188,7 +194,7 @@ class Projections(nn.Module):
         has the last inputs before x, or None at the start of a sequence.
         """
         q, k, v = project(x, self.q, self.k, self.v)
-        if not self.q_conv:
+        if not (q_conv := self.q_conv) or not (k_conv := self.k_conv) or not (v_conv := self.v_conv):
             return q, k, v, None
         widths = [side.shape[-1] for side in (q, k, v)]
         if before is None:
@@ -197,9 +203,8 @@ class Projections(nn.Module):
         if not is_symbolic(x.shape[1]):  # a slice would fix the least length of exported programs
             inputs = [side[:, 1 - CONV_TAPS :] for side in inputs]
         last = torch.cat((before, torch.cat(inputs, dim=-1)), dim=1)[:, 1 - CONV_TAPS :]
-        convs = (self.q_conv, self.k_conv, self.v_conv)
-        sides = zip(convs, (q, k, v), before.split(widths, dim=-1))
-        q, k, v = (F.silu(cast(ShortConv, conv)(side, earlier)) for conv, side, earlier in sides)
+        sides = zip((q_conv, k_conv, v_conv), (q, k, v), before.split(widths, dim=-1))
+        q, k, v = (F.silu(conv(side, earlier)) for conv, side, earlier in sides)
         return q, k, v, last
 
     def _gate(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -211,15 +216,12 @@ class Projections(nn.Module):
         label = self.label
         if not label.gate:
             return None, None
-        if label.is_constant:
+        if self.decay:
+            logits = call_in_dtype_of_input(self.decay, x)
+        elif self.decay_down and self.decay_up:
+            logits = call_in_dtype_of_input(self.decay_up, call_in_dtype_of_input(self.decay_down, x))
+        else:
             return x.new_full((1, 1, x.shape[1], 1), math.log(float(label.gate))), None
-        logits = (
-            call_in_dtype_of_input(self.decay, x)
-            if self.decay
-            else call_in_dtype_of_input(
-                cast(nn.Linear, self.decay_up), call_in_dtype_of_input(cast(nn.Linear, self.decay_down), x)
-            )
-        )
         a_log = None if self.a_log is None else self.a_log.to(x.dtype).view(self.n_head, 1, -1)
         return parts.log_lambda(label.gate, parts.split_heads(logits, self.n_head), a_log)
 
@@ -243,17 +245,17 @@ class Projections(nn.Module):
         norm = 1.0 if kind and not self.label.scaling.endswith("n") else self.allocation.key_width**-0.5
         if kind in ("", "1"):
             return norm, None
-        if kind == "d":
-            b = cast(Tensor, delta)
-        elif kind == "w":
-            b = cast(Tensor, beta)[..., None]
-        elif kind == "u":
-            b = -torch.expm1(cast(Tensor, log_gate))
-        else:
-            b = call_in_dtype_of_input(cast(nn.Linear, self.scale), x).transpose(1, 2)[..., None]
+        if self.scale:
+            b = call_in_dtype_of_input(self.scale, x).transpose(1, 2)[..., None]
             if self.label.has_log_scale:
                 return norm, b.squeeze(-1)
             b = b.exp() if kind == "i" else b.sigmoid()
+        elif kind == "d":
+            b = cast(Tensor, delta)
+        elif kind == "w":
+            b = cast(Tensor, beta)[..., None]
+        else:
+            b = -torch.expm1(cast(Tensor, log_gate))
         return b * norm, None
 
     def log_pow(self, length: int, position: int, like: Tensor) -> Tensor:

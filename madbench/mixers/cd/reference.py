@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -141,11 +141,13 @@ def _scaling(
         return 1 / math.sqrt(n)
     if kind == "b1":
         return 1.0
-    value = cast(Tensor, {"d": delta, "w": beta, "u": 1 - gate}.get(kind[1]))
+    value: Tensor
     if kind[1] == "z":
         value = torch.sigmoid(p["scale.weight"][head] @ x_j)
-    if kind[1] == "i":
+    elif kind[1] == "i":
         value = torch.exp(p["scale.weight"][head] @ x_j + p["scale.bias"][head])
+    else:
+        value = {"d": delta, "w": beta, "u": 1 - gate}[kind[1]]
     return value / math.sqrt(n) if kind.endswith("n") else value
 
 
@@ -181,8 +183,9 @@ def _convolve(x: Tensor, taps: Tensor) -> Tensor:
 
     Row t is the sum of taps[:, 3 - lag] x_(t - lag) over lags 0 to 3.
     """
+    zero = x.new_zeros(())
     return torch.stack(
-        [cast(Tensor, sum(taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t)) for t in range(x.shape[0])]
+        [sum((taps[:, 3 - lag] * x[t - lag] for lag in range(4) if lag <= t), zero) for t in range(x.shape[0])]
     )
 
 

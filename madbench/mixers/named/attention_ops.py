@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.tracing import is_symbolic
 
 if TYPE_CHECKING:
-    from madbench.mixers.named.layer import NamedLayer
+    from madbench.mixers.named.layer import NamedLayer, NormGain
 
 PART = 32  # entries per part in sums_from_each
 
@@ -47,7 +47,7 @@ def softmax(z: Tensor, first: int | None) -> Tensor:
 def heads_of(
     layer: NamedLayer,
     x: Tensor,
-    norms: Sequence[nn.Module] = (),
+    norms: Sequence[NormGain] = (),
     eps: float = NORM_EPS,
     *,
     sides: str = "qkv",
@@ -67,7 +67,7 @@ def heads_of(
 
 
 def place(
-    sides: Sequence[Tensor], heads: int, norms: Sequence[nn.Module], eps: float, position: int | None
+    sides: Sequence[Tensor], heads: int, norms: Sequence[NormGain], eps: float, position: int | None
 ) -> list[Tensor]:
     """Split projected queries or keys into heads, then norm and rotate them: (B, T, H n) -> (B, H, T, n) each.
 
@@ -76,7 +76,7 @@ def place(
     the last if their number is odd. If ``position`` is None, there is no rotation.
     """
     if norms:
-        placed = [head_norm(side, heads, cast(Tensor, norm.weight), eps) for side, norm in zip(sides, norms)]
+        placed = [head_norm(side, heads, norm.weight, eps) for side, norm in zip(sides, norms)]
     else:
         placed = [split_heads(side, heads) for side in sides]
     width = placed[0].shape[-1]

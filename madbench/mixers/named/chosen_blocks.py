@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from madbench.mixers.named.attention_ops import place
 from madbench.mixers.named.ops import NORM_EPS, linear_in_float32
 from madbench.mixers.precision import wide, without_autocast
 
 if TYPE_CHECKING:
-    from madbench.mixers.named.layer import NamedLayer
+    from madbench.mixers.named.layer import NamedLayer, NormGain
 
 BLOCK = 16
 """Tokens per block."""
 
 
-def precise_heads(layer: NamedLayer, x: Tensor, position: int, norms: Sequence[nn.Module] = ()) -> list[Tensor]:
+def precise_heads(layer: NamedLayer, x: Tensor, position: int, norms: Sequence[NormGain] = ()) -> list[Tensor]:
     """Compute the queries and keys of x (B, T, D), each (B, H, T, K), in float32 or wider even under autocast.
 
     In 16 bits, rounding would make some queries choose other blocks. Queries and keys are rotated by position, and the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers import sharing
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.named.operator import Operator
-from madbench.mixers.named.parts import Gain, Init, Linear, LinearInit, LowRank, Part, Taps, Vector
+from madbench.mixers.named.parts import Gain, Init, Linear, LinearInit, LowRank, Taps, Vector
 from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.sharing import Shared
 
@@ -180,14 +180,14 @@ class NamedLayer(nn.Module):
         return y if rows is None else y[:, list(rows)]
 
 
-def _module(part: Part) -> nn.Module:
+def _module(part: Linear | Taps | LowRank | Gain | tuple[Linear, ...]) -> nn.Module:
     if isinstance(part, tuple):
         return nn.Sequential(*map(_module, part))
     if isinstance(part, Linear):
         return nn.Linear(part.inputs, part.outputs, bias=bool(part.bias))
     if isinstance(part, LowRank):
         return LowRankMap(part)
-    return ConvTaps(part) if isinstance(part, Taps) else NormGain(cast(Gain, part))
+    return ConvTaps(part) if isinstance(part, Taps) else NormGain(part)
 
 
 @torch.no_grad()

@@ -95,11 +95,12 @@ class Gain:
 class Vector:
     """A parameter of the layer itself, outside of its submodules.
 
-    ``init`` names its initial values. ``shape`` is a whole number if the parameter has one dimension, else a tuple.
+    ``init`` names its initial values. Two numbers stand for values that are evenly spaced from the first number to the
+    second. ``shape`` is a whole number if the parameter has one dimension, else a tuple.
     """
 
     shape: int | tuple[int, ...]
-    init: Init
+    init: Init | tuple[float, float]
 
     @property
     def count(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -20,8 +20,6 @@ CHUNK = 16  # rows per block: the fastest on a CPU, and for a decay per channel,
 CHUNK_ON_GPU = 64  # rows per block for one decay per head on a GPU, where each block has to start some kernels
 
 if TYPE_CHECKING:
-    import torch
-
     from madbench.mixers.named.budget import NamedAllocation
 
 
@@ -61,8 +59,8 @@ class RecurrentLayer(NamedLayer):
         rows = self.operator.rows(self, x, None, *shared)
         d = rows.dynamics
         with without_autocast(x):
-            if path == "fla":
-                y = self._read(library.combine(d, d.v, cast("torch.dtype", dtype), self.operator.has_mirror))
+            if dtype is not None:
+                y = self._read(library.combine(d, d.v, dtype, self.operator.has_mirror))
             elif path == "chunked":
                 y, _ = forms.chunked(d, self.rows_per_block(), d.v, by_halves=self.operator.has_channel_decay)
                 y = self._read(y)
@@ -95,13 +93,15 @@ class RecurrentLayer(NamedLayer):
         check_tokens(x, self.allocation.label, self.dims.d)
         row = x[:, None]
         rows = self.operator.rows(self, row, cache.carried if cache else None, *self.handed(shared))
-        state = cache.state if cache else None
         with without_autocast(x):
-            for d in forms.each_row(rows.dynamics):
+            d, *others = forms.each_row(rows.dynamics)
+            state = d.k.mT @ d.v
+            state = forms.evolve(cache.state, d) + state if cache else state
+            for d in others:
                 written = d.k.mT @ d.v
-                state = written if state is None else forms.evolve(state, d) + written
-            y = d.q @ cast(Tensor, state)
-        return self.operator.read_out(self, y, row, rows)[:, 0], Cache(cast(Tensor, state), rows.carried)
+                state = forms.evolve(state, d) + written
+            y = d.q @ state
+        return self.operator.read_out(self, y, row, rows)[:, 0], Cache(state, rows.carried)
 
     def resolve_path(self, batch: int, length: int) -> str:
         """The name of the path (implementation) that :meth:`forward` takes for an input (``batch``, ``length``, D)."""

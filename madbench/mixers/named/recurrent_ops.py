@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.mixers.cd.decays import masked_exp
-from madbench.mixers.cd.forms import Dynamics
+from madbench.mixers.cd.forms import Dynamics, Mirrors
 from madbench.mixers.cd.parts import softplus, split_heads
 from madbench.mixers.linear_maps import project
 from madbench.mixers.named.ops import (
@@ -71,12 +71,22 @@ def delta_rule(
     ``log_alpha`` may have several rows per token. The strength beta is computed from the layer's input x (B, T, D), and
     is doubled if ``neg`` is true.
     """
+    q, k, v, beta = delta_rule_sides(layer, x, q, k, v, neg)
+    return Dynamics(q, k * beta[..., None], v, log_alpha, Mirrors(k, beta, length=beta))
+
+
+def delta_rule_sides(
+    layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, neg: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return q and k of length 1 per head, v and the strengths beta, for the arguments of :func:`delta_rule`.
+
+    q is divided by sqrt(K), and repeated for each row of a token.
+    """
     dims = layer.dims
     q, k, v = (wide_heads(side, dims.heads) for side in (q, k, v))
     q, k = unit(q) * dims.key**-0.5, unit(k)
     q = q.repeat_interleave(k.shape[2] // q.shape[2], dim=2) if k.shape[2] != q.shape[2] else q
-    beta = step_sizes(layer, x, neg)
-    return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta)
+    return q, k, v, step_sizes(layer, x, neg)
 
 
 def scan(log_decay: Tensor, x: Tensor, before: Tensor | None) -> Tensor:
@@ -115,7 +125,7 @@ def with_row_before(d: Dynamics, key: Tensor, value: Tensor) -> Dynamics:
         return torch.cat((first[:, :, None], rest), dim=2)
 
     gate = F.pad(cast(Tensor, d.log_gate), (0, 0, 1, 0))
-    return Dynamics(F.pad(d.q, (0, 0, 1, 0)), before(key, d.k), before(value, d.v), gate, None, None)
+    return Dynamics(F.pad(d.q, (0, 0, 1, 0)), before(key, d.k), before(value, d.v), gate)
 
 
 def same_heads(x: Tensor, heads: int) -> Tensor:
@@ -138,5 +148,5 @@ def gated_norm(layer: NamedLayer, y: Tensor, gate: Tensor | None, gain: str = "o
     of the norm.
     """
     with without_autocast(y):
-        normed = merge_heads(norm(y, cast(Tensor, layer.get_submodule(gain).weight)))
+        normed = merge_heads(norm(y, getattr(layer, gain).weight))
     return write(layer.o_proj, normed, gate)

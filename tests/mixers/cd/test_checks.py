@@ -95,7 +95,8 @@ def test_transition_factors_in_the_wrong_order_are_caught(monkeypatch):
         if d.q.shape[2] > 17:  # a loop over triples takes too long
             return sound(d)
         s, eye = torch.zeros(*d.q.shape[:3], d.q.shape[2], dtype=d.q.dtype), torch.eye(d.q.shape[-1], dtype=d.q.dtype)
-        a = eye - d.beta[..., None, None] * d.w[..., :, None] * d.w[..., None, :]
+        w, beta = d.mirrors.w, d.mirrors.beta
+        a = eye - beta[..., None, None] * w[..., :, None] * w[..., None, :]
         for i in range(s.shape[2]):
             for j in range(i + 1):
                 h = d.k[:, :, j, :, None]

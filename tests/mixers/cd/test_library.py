@@ -10,7 +10,7 @@ from coefficient_labels import random_label
 from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.mixers.cd import library
-from madbench.mixers.cd.forms import Dynamics, scores
+from madbench.mixers.cd.forms import Dynamics, Mirrors, scores
 from madbench.mixers.checks import run_checks
 from refused import skip_if_refused
 
@@ -111,7 +111,8 @@ def test_random_recurrent_labels_on_path_fla_equal_path_dense(used_operators):
 def test_a_delta_rule_with_another_removal_key_equals_path_dense(is_before, used_operators):
     torch.manual_seed(0)
     q, k, v, w, read = torch.randn(5, 1, 2, 9, 4, dtype=torch.float64) / 2
-    d = Dynamics(q, k, v, -torch.rand_like(q), w, torch.rand_like(q[..., 0]), read=read, reads_before_decay=is_before)
+    log_gate, beta = -torch.rand_like(q), torch.rand_like(q[..., 0])
+    d = Dynamics(q, k, v, log_gate, Mirrors(w, beta, read=read, reads_before_decay=is_before))
     found = library.combine(d, v, torch.float64, is_delta_rule=True)
     torch.testing.assert_close(found, scores(d).tril() @ v)
     assert used_operators == ["chunk_dplr_delta_rule"]

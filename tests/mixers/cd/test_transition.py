@@ -31,19 +31,20 @@ def sample(length, gate, is_before, is_along_keys):
     decays = {"none": None, "head": DECAYS[2:3], "channel": DECAYS}[gate]
     log_gate = None if decays is None else -torch.rand(shape[:3] + (1,), generator=generator).double() * decays
     k = w * size[..., None] if is_along_keys else k
-    d = forms.Dynamics(q, k, drawn(*shape[:3], 3), log_gate, w, drawn(*shape[:3]).sigmoid(), read=read)
-    return replace(d, length=size if is_along_keys else None, reads_before_decay=is_before)
+    v, beta = drawn(*shape[:3], 3), drawn(*shape[:3]).sigmoid()
+    return forms.Dynamics(q, k, v, log_gate, forms.Mirrors(w, beta, size if is_along_keys else None, read, is_before))
 
 
 def loops(d):
     """The outputs and the state, computed by the definition of the transition."""
     n, rows = d.q.shape[-1], []
+    w, beta, _, read, reads_before_decay = d.mirrors
     eye = torch.eye(n, dtype=torch.float64)
     state = d.q.new_zeros(*d.q.shape[:2], n, d.v.shape[-1])
     for t in range(d.q.shape[2]):
         decay = eye if d.log_gate is None else torch.diag_embed(d.log_gate[:, :, t].exp().expand(1, 2, n))
-        removal = d.beta[:, :, t, None, None] * d.w[:, :, t, :, None] * d.read[:, :, t, None]
-        transition = decay - removal if d.reads_before_decay else (eye - removal) @ decay
+        removal = beta[:, :, t, None, None] * w[:, :, t, :, None] * read[:, :, t, None]
+        transition = decay - removal if reads_before_decay else (eye - removal) @ decay
         state = transition @ state + d.k[:, :, t, :, None] * d.v[:, :, t, None]
         rows.append(d.q[:, :, t, None] @ state)
     return torch.cat(rows, dim=2), state
@@ -68,11 +69,14 @@ COMPUTED_FORMS = {
 
 def with_gradients(compute, d):
     """The rows, the state, and the gradients of both."""
-    names = ["q", "v", "w", "beta", "read", "k" if d.length is None else "length"]
+    is_along_keys, of_mirrors = d.mirrors.length is not None, d.mirrors._asdict()
+    names = ["q", "v", "w", "beta", "read", "length" if is_along_keys else "k"]
     names += ["log_gate"] if d.log_gate is not None else []
-    leaves = {name: getattr(d, name).clone().requires_grad_() for name in names}
-    k = leaves["k"] if d.length is None else leaves["w"] * leaves["length"][..., None]
-    rows, state = compute(replace(d, **leaves | {"k": k}))
+    leaves = {name: (vars(d) | of_mirrors)[name].clone().requires_grad_() for name in names}
+    k = leaves["w"] * leaves["length"][..., None] if is_along_keys else leaves["k"]
+    mirrors = d.mirrors._replace(**{name: leaf for name, leaf in leaves.items() if name in of_mirrors})
+    others = {name: leaf for name, leaf in leaves.items() if name not in of_mirrors}
+    rows, state = compute(replace(d, **others | {"k": k, "mirrors": mirrors}))
     state = rows[:, :, -1:] if state is None else state
     weights = (
         torch.randn(each.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
@@ -110,7 +114,7 @@ def test_blocks_of_every_size_equal_the_reference_loops(gate, is_before):
 @pytest.mark.parametrize("width", [1, 5])
 @torch.no_grad()
 def test_blocks_without_a_removal_equal_all_pairs(width):
-    d = replace(sample(19, "channel", False, False), w=None, read=None, beta=None)
+    d = replace(sample(19, "channel", False, False), mirrors=None)
     d = replace(d, log_gate=d.log_gate[..., :width])
     for by_halves in (False, True):
         rows, _ = forms.chunked(d, 3, d.v, by_halves)
@@ -119,7 +123,7 @@ def test_blocks_without_a_removal_equal_all_pairs(width):
 
 def test_reading_before_and_after_the_decay_differ():
     d = sample(9, "channel", False, False)
-    assert difference(loops(d)[0], loops(replace(d, reads_before_decay=True))[0]) > 1e-3
+    assert difference(loops(d)[0], loops(replace(d, mirrors=d.mirrors._replace(reads_before_decay=True)))[0]) > 1e-3
 
 
 @pytest.mark.parametrize("is_before", [False, True])
@@ -144,7 +148,9 @@ def test_the_bound_of_a_decay_is_used_only_in_blocks_whose_exponents_fit():
 @pytest.mark.parametrize("is_before", [False, True])
 def test_a_float32_state_survives_closed_gates(is_before):
     d = sample(200, "channel", is_before, False)
-    narrow = {name: getattr(d, name).float() for name in ("q", "k", "v", "log_gate", "w", "beta", "read")}
+    narrow = {name: getattr(d, name).float() for name in ("q", "k", "v", "log_gate")}
+    w, beta, _, read, _ = d.mirrors
+    narrow["mirrors"] = forms.Mirrors(w.float(), beta.float(), None, read.float(), is_before)
     expected, _ = loops(d)
     for by_halves in (False, True):
         rows, _ = forms.chunked(replace(d, **narrow), 16, d.v.float(), by_halves)

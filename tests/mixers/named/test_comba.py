@@ -20,8 +20,8 @@ from madbench.mixers.residuals import difference, filled_mixer
 def test_with_the_decayed_key_as_p_it_is_gated_deltanet(arguments):
     layer, x = filled_mixer(lambda: build(f"Comba{arguments}", 16, 9, n_head=2))
     d = layer.operator.rows(layer, x, None).dynamics
-    gdn = replace(d, read=None, reads_before_decay=False)
-    decayed = replace(d, read=d.log_gate.exp() * d.w)
+    gdn = replace(d, mirrors=d.mirrors._replace(read=None, reads_before_decay=False))
+    decayed = replace(d, mirrors=d.mirrors._replace(read=d.log_gate.exp() * d.mirrors.w))
     assert difference(scores(decayed).tril(), scores(gdn).tril()) < 1e-14
     assert difference(scores(d).tril(), scores(gdn).tril()) > 1e-3
 
@@ -33,19 +33,21 @@ def test_without_output_correction_the_inputs_equal_those_of_gated_deltanet():
     gdn = build("GDN!", 16, 9, n_head=2).double()
     gdn.load_state_dict({name: each for name, each in layer.state_dict().items() if name not in ("D", "decay")})
     ours, theirs = (each.operator.rows(each, x, None).dynamics for each in (layer, gdn))
-    for name in ("q", "k", "v", "w", "beta", "log_gate"):
+    for name in ("q", "k", "v", "log_gate"):
         assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+    for name in ("w", "beta"):
+        assert torch.equal(getattr(ours.mirrors, name), getattr(theirs.mirrors, name)), name
 
 
 @torch.no_grad()
 def test_feedback_scales_the_removal_unless_p_has_length_one():
     layer, x = filled_mixer(lambda: build("Comba", 16, 9, n_head=2))
-    p = layer.operator.rows(layer, x, None).dynamics.read
+    p = layer.operator.rows(layer, x, None).dynamics.mirrors.read
     share = layer.decay.sigmoid().view(2, 1)
     assert difference(p.norm(dim=-1), share.expand(2, 9).expand_as(p.norm(dim=-1))) < 1e-4
     layer, x = filled_mixer(lambda: build("Comba(unit)", 16, 9, n_head=2))
     d = layer.operator.rows(layer, x, None).dynamics
-    assert difference(d.read, d.w) < 1e-4
+    assert difference(d.mirrors.read, d.mirrors.w) < 1e-4
 
 
 def theirs(layer):
@@ -97,11 +99,13 @@ class TestLibrary:
 
         layer, x = filled_mixer(lambda: build("Comba", 32, 65, n_head=2))
         d = layer.operator.rows(layer, x, None).dynamics
-        q, k, v, p, g, beta = (side.transpose(1, 2) for side in (d.q, d.w, d.v, d.read, d.log_gate, d.beta[..., None]))
+        w, beta, _, read, _ = d.mirrors
+        q, k, v, p, g, beta = (side.transpose(1, 2) for side in (d.q, w, d.v, read, d.log_gate, beta[..., None]))
         options = {"g": g.squeeze(-1), "beta": beta.squeeze(-1), "scale": 1.0}
         chunks, recurrence = (
             in_float64(naive, function)(q, k, v, p, **options)[0].transpose(1, 2)
             for function in (naive.naive_chunk_comba, naive.naive_recurrent_comba)
         )
         assert difference(scores(d).tril() @ d.v, chunks) < 1e-13 and difference(recurrence, chunks) > 1e-3
-        assert difference(scores(replace(d, reads_before_decay=False)).tril() @ d.v, recurrence) < 1e-13
+        after = replace(d, mirrors=d.mirrors._replace(reads_before_decay=False))
+        assert difference(scores(after).tril() @ d.v, recurrence) < 1e-13

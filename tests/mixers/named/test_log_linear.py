@@ -92,7 +92,7 @@ def test_with_scales_of_one_it_is_mamba_2():
     assert difference(layer(x), mamba(x)) < 1e-13
     q, k, v, log_decay, scales = inputs(40)
     y = fenwick.read_buckets(q, k, v, log_decay, torch.ones_like(scales), 16)
-    assert difference(y, scores(Dynamics(q, k, v, log_decay[..., None], None, None)).tril() @ v) < 1e-14
+    assert difference(y, scores(Dynamics(q, k, v, log_decay[..., None])).tril() @ v) < 1e-14
 
 
 def test_initial_values_equal_the_librarys():

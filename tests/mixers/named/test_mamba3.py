@@ -28,7 +28,7 @@ def test_without_rotation_and_with_full_weight_on_itself_it_is_mamba_2():
     x[..., -1] = 1
     with_logits(layer, share=99, angle=0)
     rows = layer.operator.rows(layer, x, None)
-    plain = Dynamics(rows.dynamics.q, rows.dynamics.k, rows.dynamics.v, rows.dynamics.log_gate, None, None)
+    plain = Dynamics(rows.dynamics.q, rows.dynamics.k, rows.dynamics.v, rows.dynamics.log_gate)
     assert difference(scores(rows.dynamics).tril(), scores(plain).tril()) < 1e-14
 
 

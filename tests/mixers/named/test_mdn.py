@@ -8,7 +8,7 @@ import torch
 import block_borders
 from library_layers import NEEDS_LIBRARY, in_float64, keep_float64, load_both_ways, unit, use_plain_modules
 from madbench.mixers import build
-from madbench.mixers.cd.forms import Dynamics, scores
+from madbench.mixers.cd.forms import Dynamics, Mirrors, scores
 from madbench.mixers.named.operators.mdn_rule import momentum_rule
 from madbench.mixers.residuals import difference, filled_mixer
 
@@ -61,7 +61,7 @@ def test_without_momentum_it_is_gated_deltanet():
         q, eta[..., None] * k, v, log_alpha.exp()[..., None] * k, log_alpha, 0 * log_mu - 1e4, beta, None, 16
     )
     strength = beta * eta
-    d = Dynamics(q, k * strength[..., None], v, log_alpha[..., None], k, strength, length=strength)
+    d = Dynamics(q, k * strength[..., None], v, log_alpha[..., None], Mirrors(k, strength, length=strength))
     assert difference(y, scores(d).tril() @ v) < 1e-14
 
 

@@ -27,7 +27,7 @@ def test_with_a_preconditioner_of_one_it_is_gated_deltanet(arguments, monkeypatc
 @torch.no_grad()
 def test_the_preconditioner_shrinks_channels_with_large_squares_within_bounds():
     layer, x = filled_mixer(lambda: build("PGDN", 16, 40, n_head=2), std=1)
-    keys = layer.operator.rows(layer, x, None).dynamics.read
+    keys = layer.operator.rows(layer, x, None).dynamics.mirrors.read
     m, _ = layer.operator.preconditioner(layer, x, keys, None)
     assert 1 / 1.5 < m.min() and m.max() < 1.5
     first, share = keys[:, :, 0].square(), layer.b_atk_proj(x[:, 0]).sigmoid()[..., None]

@@ -70,10 +70,10 @@ def test_rwkv7_reads_the_state_before_the_decay():
     d = layer.operator.rows(layer, x, None).dynamics
     state = torch.zeros(1, 2, layer.dims.key, layer.dims.value, dtype=torch.float64)
     for t in range(9):
-        removed = d.w[:, :, t, :, None] * (d.read[:, :, t, None] @ state)
+        removed = d.mirrors.w[:, :, t, :, None] * (d.mirrors.read[:, :, t, None] @ state)
         state = d.log_gate[:, :, t, :, None].exp() * state - removed + d.k[:, :, t, :, None] * d.v[:, :, t, None]
     assert difference(layer.prefill(x)[1].state, state) < 1e-14
-    assert (d.log_gate >= d.least_log_gate).all() and d.reads_before_decay
+    assert (d.log_gate >= d.least_log_gate).all() and d.mirrors.reads_before_decay
 
 
 class TestLibrary:

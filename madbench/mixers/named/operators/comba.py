@@ -61,7 +61,7 @@ class Comba(GDN):
         return gate.sigmoid()
 
     def recurrence(self, layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
-        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops, recurrent_ops
 
         dims = layer.dims
@@ -71,7 +71,8 @@ class Comba(GDN):
         q, k = ops.unit(q - correction * p) * dims.key**-0.5, ops.unit(k)
         p = ops.unit(p) if self.unit else feedback * k
         beta = recurrent_ops.step_sizes(layer, x, self.neg)
-        return Dynamics(q, k * beta[..., None], v, log_alpha, k, beta, length=beta, read=p, reads_before_decay=True)
+        mirrors = Mirrors(k, beta, length=beta, read=p, reads_before_decay=True)
+        return Dynamics(q, k * beta[..., None], v, log_alpha, mirrors)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.attention import SOFTMAX_PATHS, Attention, Tokens
 from madbench.mixers.named.parts import Linear, Part, qk_gains, qkv_maps
@@ -118,7 +118,7 @@ class FoX(Attention):
                     scores.append(q[h] @ k[j][h] / key**0.5 + forgotten)
                     forgotten = forgotten + log_f[j][h]
                 weights = torch.softmax(torch.stack(scores), dim=0)
-                outputs.append(cast("Tensor", sum(weights[t - j] * v[j][h] for j in range(t + 1))))
+                outputs.append(sum((weights[t - j] * v[j][h] for j in range(t + 1)), x.new_zeros(())))
             o = torch.cat(outputs)
             rows.append(p["o_proj.weight"] @ (o * torch.sigmoid(p["g_proj.weight"] @ x_t) if self.gate else o))
         return torch.stack(rows)

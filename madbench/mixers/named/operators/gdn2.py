@@ -48,7 +48,7 @@ class GDN2(KDA):
         return insert_after(parts, "b_proj", {"w_proj": Linear(dims.d, dims.value_dim)})
 
     def recurrence(self, layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
-        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops
 
         heads = layer.dims.heads
@@ -57,8 +57,9 @@ class GDN2(KDA):
         b, w = (
             ops.wide_heads(ops.linear_in_float32(gate, x), heads).sigmoid() for gate in (layer.b_proj, layer.w_proj)
         )
-        ones = k.new_ones(k.shape[:-1])
-        return Dynamics(q, k, w * v, log_alpha, k, ones, length=ones, read=(2 * b if self.neg else b) * k)
+        v, ones = w * v, k.new_ones(k.shape[:-1])
+        mirrors = Mirrors(k, ones, length=ones, read=(2 * b if self.neg else b) * k)
+        return Dynamics(q, k, v, log_alpha, mirrors)
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

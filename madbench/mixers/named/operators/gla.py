@@ -77,7 +77,7 @@ class GLA(Recurrent):
         with ops.without_autocast(x):
             log_alpha = ops.wide_heads(logsigmoid(ops.low_rank(layer.gk_proj, x)) / ROOT, dims.heads)
             q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))
-            return RecurrenceInputs(Dynamics(q * dims.key**-0.5, k, v, log_alpha, None, None), {}, silu(gate))
+            return RecurrenceInputs(Dynamics(q * dims.key**-0.5, k, v, log_alpha), {}, silu(gate))
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:
         import torch

@@ -85,7 +85,7 @@ class GSA(Recurrent):
             log_f = ops.wide_heads(logsigmoid(ops.linear_in_float32(layer.f_proj, x)) / ROOT, heads)
             written = -log_f.expm1()
             logits, keys = read_slots(q, k, written, log_f, carried["keys"] if carried else None)
-            return RecurrenceInputs(Dynamics(logits.softmax(-1), written, v, log_f, None, None), {"keys": keys})
+            return RecurrenceInputs(Dynamics(logits.softmax(-1), written, v, log_f), {"keys": keys})
 
     def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import silu

@@ -5,8 +5,6 @@ The keys of the slots are the columns of a state P, which decay from row to row.
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,12 +30,14 @@ def read_slots(q: Tensor, k: Tensor, s: Tensor, log_f: Tensor, before: Tensor | 
     c = log_f.double().cumsum(-2)
     end = c[..., -1:, :]
     inflow = k.mT @ (s * (end - c).to(s.dtype).exp())
-    survives, state, states = end.to(s.dtype).exp(), before, []
+    survives, state = end.to(s.dtype).exp(), before
+    after: list[Tensor] = []
     for block, new in enumerate(inflow.unbind(2)):
-        states.append(torch.zeros_like(new) if state is None else state)
         state = new if state is None else state * survives[:, :, block] + new
+        after.append(state)
+    states = [torch.zeros_like(after[0]) if before is None else before, *after[:-1]]
     far = (q @ torch.stack(states, dim=2)) * c.to(s.dtype).exp()
-    return (_within_blocks(q, k, s, c) + far).flatten(2, 3)[:, :, :length], cast(Tensor, state)
+    return (_within_blocks(q, k, s, c) + far).flatten(2, 3)[:, :, :length], after[-1]
 
 
 def _read_at_once(q: Tensor, k: Tensor, s: Tensor, c: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:

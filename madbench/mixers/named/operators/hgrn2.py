@@ -72,7 +72,7 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
             logits = ops.wide_heads(ops.linear_in_float32(layer.f_proj, x), dims.heads)
             q, v = ops.wide_heads(silu(q), dims.heads) * dims.key**-0.5, ops.wide_heads(i, dims.heads)
             log_f, k = bounded_decay.decay(logits, dims)
-            return RecurrenceInputs(Dynamics(q, k, v, log_f, None, None), {})
+            return RecurrenceInputs(Dynamics(q, k, v, log_f), {})
 
     def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import ops

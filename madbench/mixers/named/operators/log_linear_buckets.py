@@ -7,8 +7,6 @@ has digits. All levels from ``TOP`` on count as the level ``TOP``.
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,7 +20,10 @@ TOP = 14  # the highest level
 def levels_of(t: Tensor, s: Tensor) -> Tensor:
     """The level at which row t reads token s: the number of binary digits of t xor s, at most ``TOP``."""
     differing = t ^ s
-    return cast(Tensor, sum((differing >> bit > 0).long() for bit in range(TOP)))
+    levels = (differing > 0).long()
+    for bit in range(1, TOP):
+        levels = levels + (differing >> bit > 0).long()
+    return levels
 
 
 def read_buckets(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, scales: Tensor, size: int) -> Tensor:

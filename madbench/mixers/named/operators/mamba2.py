@@ -79,7 +79,7 @@ class Mamba2(Recurrent):
             log_decay, step = recurrent_ops.log_decay(layer, ops.wide(logits), dims.heads)
             q, k = (recurrent_ops.same_heads(side, dims.heads) for side in (queries, keys))
             v = ops.wide_heads(values, dims.heads)
-            return RecurrenceInputs(Dynamics(q, k * step, v, log_decay, None, None), carried, z)
+            return RecurrenceInputs(Dynamics(q, k * step, v, log_decay), carried, z)
 
     def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from madbench.mixers.named import ops, recurrent_ops

@@ -125,7 +125,7 @@ class Mamba3(Recurrent):
             )
             k, q = (rotations.rotate_pairs_by_angle(side, angle) for side in (k, q))
             written = k * (now + F.pad(later, (0, 1))[..., 1:])[..., None]
-            d = Dynamics(q, written, v, log_decay[..., None], None, None, own=now * (q * k).sum(-1))
+            d = Dynamics(q, written, v, log_decay[..., None], own=now * (q * k).sum(-1))
             if carried:
                 d = recurrent_ops.with_row_before(d, carried["key"] * later[..., 0, None], carried["value"])
             return RecurrenceInputs(d, {"angle": angle[:, :, -1], "key": k[:, :, -1], "value": v[:, :, -1]}, z)

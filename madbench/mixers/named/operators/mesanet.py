@@ -61,7 +61,7 @@ class MesaNet(Recurrent):
     def parts(self, dims: Dims) -> Mapping[str, Part]:
         d, heads, keys, values = dims.d, dims.heads, dims.key_dim, dims.value_dim
         return {
-            "lambda_params": Vector(keys, (INITIAL, INITIAL)),  # type: ignore[arg-type]  # a range, which layers take too
+            "lambda_params": Vector(keys, (INITIAL, INITIAL)),
             **qkv_maps(dims),
             "a_proj": Linear(d, heads, bias=True),
             "b_proj": Linear(d, heads, bias=True),
@@ -102,7 +102,7 @@ class MesaNet(Recurrent):
             ridge = ops.softplus(layer.lambda_params.to(q.dtype)).view(dims.heads, dims.key) + LEAST_RIDGE
             before = carried["squares"] if carried else None
             solved, squares = solve_queries(q, k, beta, log_alpha, ridge, before)
-            d = Dynamics(solved, k * beta[..., None], v, log_alpha[..., None], None, None)
+            d = Dynamics(solved, k * beta[..., None], v, log_alpha[..., None])
             return RecurrenceInputs(d, {**windows, "squares": squares})
 
     def loops(self, p: Mapping[str, Tensor], dims: Dims, x: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ class MLSTM(Recurrent):
             shift, of_row = (m_before - m).detach().to(log_f.dtype), m.detach().to(log_i.dtype)
             written = k * (log_i - of_row).exp()[..., None]
             q, v, log_gate = q * layer.dims.key**-0.5, pad(v, (0, 1), value=1.0), (log_f + shift)[..., None]
-            return RecurrenceInputs(Dynamics(q, written, v, log_gate, None, None, row_log=m), {"maximum": m[..., -1]})
+            return RecurrenceInputs(Dynamics(q, written, v, log_gate, row_log=m), {"maximum": m[..., -1]})
 
     def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:
         from torch.nn.functional import layer_norm

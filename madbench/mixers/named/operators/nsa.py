@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.arguments import integer
 from madbench.mixers.named.attention import Attention, Tokens
@@ -131,7 +131,7 @@ class NSA(Attention):
                 k[h].append(new[h])
                 v[h].append(values[h])
                 mean_k, mean_v = (
-                    [cast("Tensor", sum(side[16 * c : 16 * c + 16])) / 16 for c in complete] for side in (k[h], v[h])
+                    [sum(side[16 * c : 16 * c + 16], x.new_zeros(())) / 16 for c in complete] for side in (k[h], v[h])
                 )
                 o = gates[h, 0] * loops.attention(q[h], mean_k, mean_v) if mean_k else x.new_zeros(dims.value)
                 always = {0, own, max(0, own - 1)}

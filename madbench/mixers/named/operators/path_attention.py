@@ -92,10 +92,11 @@ class PaTH(Attention):
 
         ``seen`` has the keys, values and mirrors of the sequence, as :meth:`seen` returns them.
         """
-        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops
 
-        return Dynamics(ops.wide(q), seen["k"], ops.wide(seen["v"]), None, seen["w"], seen["beta"].squeeze(-1))
+        q, v = ops.wide(q), ops.wide(seen["v"])
+        return Dynamics(q, seen["k"], v, None, Mirrors(seen["w"], seen["beta"].squeeze(-1)))
 
     def weights(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
         from madbench.mixers.cd import forms
@@ -137,7 +138,8 @@ class PaTH(Attention):
         from madbench.mixers.cd import forms
 
         d = self.dynamics(tokens.q, self.seen(layer, tokens))
-        keys = forms.evolved_keys(d, forms.split(d, min(layer.chunk, d.q.shape[2])))
+        length = d.q.shape[2]
+        keys = forms.keys_after_blocks(forms.split(d, min(layer.chunk, length)))[:, :, :length]
         return {**tokens.cached, "k": keys}
 
     def extend(self, cached: Mapping[str, Tensor], tokens: Tokens) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from madbench.mixers.named.operators.gdn import GDN
 from madbench.mixers.named.parts import Linear, Part, Vector, insert_after
@@ -57,7 +57,7 @@ class PGDN(GDN):
         decay = {"A_log_atk": Vector(heads, "rates from zero"), "dt_bias_atk": Vector(heads, "steps")}
         maps = {"a_atk_proj": Linear(d, heads), "b_atk_proj": Linear(d, heads)}
         parts = insert_after(insert_after(super().parts(dims), "dt_bias", decay), "b_proj", maps)
-        return {"log_atk_scale": Vector(heads, (CENTER, CENTER)), **parts}  # type: ignore[arg-type]  # a range, which layers take
+        return {"log_atk_scale": Vector(heads, (CENTER, CENTER)), **parts}
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
         return {**super().carried(dims), "squares": dims.key_dim}
@@ -71,17 +71,17 @@ class PGDN(GDN):
         return super().flops(dims, length) + 3 * dims.key_dim
 
     def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
-        from dataclasses import replace
-
+        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops, recurrent_ops
 
         q, k, v, windows = recurrent_ops.convolved_qkv(layer, x, carried)
         with ops.without_autocast(x):
             log_alpha, _ = recurrent_ops.log_decay(layer, self.decay_logits(layer, x), layer.dims.heads)
-            d = self.recurrence(layer, x, q, k, v, log_alpha)
-            m, squares = self.preconditioner(layer, x, cast("Tensor", d.w), carried["squares"] if carried else None)
-            written = m * cast("Tensor", d.w)
-            d = replace(d, k=written * cast("Tensor", d.beta)[..., None], w=written, read=d.w)
+            q, k, v, beta = recurrent_ops.delta_rule_sides(layer, x, q, k, v, self.neg)
+            m, squares = self.preconditioner(layer, x, k, carried["squares"] if carried else None)
+            written = m * k
+            mirrors = Mirrors(written, beta, length=beta, read=k)
+            d = Dynamics(q, written * beta[..., None], v, log_alpha, mirrors)
             return RecurrenceInputs(d, {**windows, "squares": squares})
 
     def preconditioner(self, layer: NamedLayer, x: Tensor, k: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -77,7 +77,7 @@ class RetNet(Recurrent):
             q, k = (rotate_by_position(side, first) for side in (q * dims.key**-0.5, k))
             lost = 2.0 ** -(5 + torch.arange(dims.heads, dtype=torch.float64, device=x.device))
             log_gamma = torch.log1p(-lost).to(q.dtype).view(1, -1, 1, 1).expand(1, -1, length, 1)
-            return RecurrenceInputs(Dynamics(q, k, v, log_gamma, None, None), {"position": first + length}, silu(gate))
+            return RecurrenceInputs(Dynamics(q, k, v, log_gamma), {"position": first + length}, silu(gate))
 
     def carried(self, dims: Dims) -> Mapping[str, int]:
         """Always empty, because the only carried tensor is the position, an integer, which is not counted."""

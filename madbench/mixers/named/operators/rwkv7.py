@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from madbench.mixers.named.parts import Gain, Linear, LowRank, Part, Vector
 from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
@@ -154,7 +154,7 @@ class RWKV7(Recurrent):
         import torch
         from torch.nn.functional import normalize
 
-        from madbench.mixers.cd.forms import Dynamics
+        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops
 
         dims = cast(RwkvDims, layer.dims)
@@ -174,9 +174,8 @@ class RWKV7(Recurrent):
             k = k * (1 + (a - 1) * layer.k_a.to(k.dtype))
             r, k, v, a, along, log_decay = (ops.wide_heads(each, dims.heads) for each in (r, k, v, a, along, log_decay))
             along = normalize(along, dim=-1)
-            bound: dict[str, Any]
-            ones, bound = k.new_ones(k.shape[:-1]), {"least_log_gate": -DECAY_SCALE}
-            d = Dynamics(r, k, v, log_decay, a * along, ones, read=along, reads_before_decay=True, **bound)
+            mirrors = Mirrors(a * along, k.new_ones(k.shape[:-1]), read=along, reads_before_decay=True)
+            d = Dynamics(r, k, v, log_decay, mirrors, least_log_gate=-DECAY_SCALE)
         return RecurrenceInputs(d, {"input": x[:, -1]}, gate)
 
     def read_out(self, layer: NamedLayer, y: Tensor, x: Tensor, rows: RecurrenceInputs) -> Tensor:

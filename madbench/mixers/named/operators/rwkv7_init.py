@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +37,12 @@ def initialize(layer: NamedLayer) -> None:
     layer.k_a.fill_(1.02)
     layer.r_k.fill_(-0.04)
     for name, gain in (("r", 1.0), ("k", 0.1), ("v", 1.0)):
-        _draw_orthogonal(cast(Tensor, layer.get_submodule(f"{name}_proj").weight), gain)
+        _draw_orthogonal(getattr(layer, f"{name}_proj").weight, gain)
     layer.o_proj.weight.zero_()
     _draw_low_rank(layer.w_lora, -5.5 + 6 * at ** (1 + depth**0.3) + 2.5 * zigzag)
     _draw_low_rank(layer.a_lora, -0.19 + 0.3 * zigzag + 0.4 * centered)
     _draw_low_rank(layer.g_lora)
-    if not cast(Any, dims).is_first:
+    if hasattr(layer, "v_lora"):
         _draw_low_rank(layer.v_lora, 0.73 - 0.4 * _centered(dims.value_dim))
     layer.g_norm.weight.fill_(((place.index + 1) / place.count) ** 0.7)
     layer.g_norm.bias.zero_()

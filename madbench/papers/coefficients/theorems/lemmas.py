@@ -55,7 +55,8 @@ def _linearity(samples: SampleMixers) -> Iterator[Check]:
                 whole = getattr(d, side)
                 part = torch.rand(whole.shape, generator=torch.Generator().manual_seed(0), dtype=whole.dtype)
                 changes: list[dict[str, Any]] = [{side: part}, {side: whole - part}]
-                first, second = (forms.scores(replace(d, length=None, **change)) for change in changes)
+                mirrors = d.mirrors and d.mirrors._replace(length=None)
+                first, second = (forms.scores(replace(d, mirrors=mirrors, **change)) for change in changes)
                 residuals.append(relative(first + second, forms.scores(d)))
             return torch.stack(residuals).max()
 
@@ -215,10 +216,11 @@ def _evolution(samples: SampleMixers) -> Iterator[Check]:
             return (a - expected).abs().max()
         change = (a if d.log_gate is None else a / d.log_gate.exp()[..., None, :]) - eye
         values = torch.linalg.svdvals(change)
-        assert d.beta is not None  # of a label with a mirror
+        assert d.mirrors is not None  # of a label with a mirror
+        beta = d.mirrors.beta
         # unit() adds 1e-12 to a squared length, which is visible if Delta scales a kernel's keys down
-        length = d.k.square().sum(-1) if label.is_kernel and label.mirror[1] == "k" else torch.ones_like(d.beta)
-        eigenvalue = -d.beta * length / (length + parts.EPS)
+        length = d.k.square().sum(-1) if label.is_kernel and label.mirror[1] == "k" else torch.ones_like(beta)
+        eigenvalue = -beta * length / (length + parts.EPS)
         trace = change.diagonal(dim1=-2, dim2=-1).sum(-1)
         residuals = ((change - change.mT).abs().max(), values[..., 1].max(), (trace - eigenvalue).abs().max())
         return torch.stack(residuals).max()
