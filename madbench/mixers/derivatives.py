@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,12 +14,15 @@ from madbench.mixers.tracing import is_traced
 MOST_STEPS = 6  # largest distance in autograd's graph at which the kernel that produced a gradient is searched for
 
 
+G = TypeVar("G", bound=Tensor | None)
+
+
 def gradients(
-    by_hand: Callable[[Tensor], Sequence[Tensor | None]],
+    by_hand: Callable[[Tensor], Sequence[G]],
     plain: Callable[..., Tensor],
     grad: Tensor,
     inputs: Sequence[Tensor | None],
-) -> Sequence[Tensor | None]:
+) -> Sequence[G]:
     """Return ``by_hand(grad)``: the gradients of an operator with respect to ``inputs``.
 
     Call this function in ``backward`` of an autograd Function. ``plain(*inputs)`` must compute the same operator with

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -33,8 +33,6 @@ from madbench.mixers.srg.parts import (
 )
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 
@@ -125,9 +123,12 @@ def weights(mixer: DynamicMLP, z: Tensor, p: Projected, seen: Seen) -> tuple[Ten
     R(2) has mixed them over slots. a and w must still be divided by norm (B, H, M, 1), unless norm is None. ``seen``
     tells which slots a row sees. See also :class:`madbench.mixers.srg.maps.Maps`.
     """
-    h = mixer.mix1.right(mask_slots(z, seen), cast(Tensor, p.s1)) if mixer.mix1 else z
+    h = mixer.mix1.right(mask_slots(z, seen), p.s1) if mixer.mix1 and p.s1 is not None else z
     a, norm = activate(mixer.label.base, h, seen, contrast(mixer, p), mixer.sink)
-    return h, a, mask_slots(mixer.mix2.right_transposed(a, cast(Tensor, p.s2)), seen) if mixer.mix2 else a, norm
+    w = a
+    if mixer.mix2 and p.s2 is not None:
+        w = mask_slots(mixer.mix2.right_transposed(a, p.s2), seen)
+    return h, a, w, norm
 
 
 def attend(mixer: DynamicMLP, p: Projected, first_row: int, is_step: bool = False) -> Tensor:
@@ -172,9 +173,7 @@ def attend_in_chunks(mixer: DynamicMLP, p: Projected) -> Tensor:
         if mixer.by_lag and mixer.causal:
             seen = slice(length - end, length + 1 - seen.start)  # one more row, as in newest_first
         block = (q, whole.k[:, :, seen], whole.v[:, :, seen], s1, s2, *others)
-        blocks.append(
-            recompute(functools.partial(attend_block, mixer), first_row, *block, module=cast("nn.Module", mixer))
-        )
+        blocks.append(recompute(functools.partial(attend_block, mixer), first_row, *block, module=mixer))
     return torch.cat(blocks, dim=2)
 
 
@@ -198,12 +197,12 @@ def skips_hidden_keys(mixer: DynamicMLP) -> bool:
     return mixer.window > 0 and (mixer.has_slots_of_window or not mixer.label.has_mixing)
 
 
-def attend_block(mixer: DynamicMLP, first_row: int, *block: Tensor | None) -> Tensor:
+def attend_block(mixer: DynamicMLP, first_row: int, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None) -> Tensor:
     """The readout (B, H, M, V) of one block of rows, whose projections are given as the fields of :class:`Projected`.
 
     Tensors are separate arguments so that the backward pass can compute the block again from them.
     """
-    return mixer.attend(Projected(*cast("tuple[Tensor, ...]", block)), first_row)
+    return mixer.attend(Projected(q, k, v, *others), first_row)
 
 
 def exceeds_float16(mixer: DynamicMLP, p: Projected) -> bool:

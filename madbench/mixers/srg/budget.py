@@ -63,8 +63,8 @@ class Term:
 
 
 TERMS = {
-    "qk": Term("2 d r_qk", "W_q, W_k", lambda a: a.d * (a.r_qk + a.r_k)),
-    "vo": Term("2 d r_vo", "W_v, W_o", lambda a: a.d * (a.r_v + a.r_vo)),
+    "qk": Term("2 d r_qk", "W_q, W_k", lambda a: a.d * (a.r_qk + a.key_width)),
+    "vo": Term("2 d r_vo", "W_v, W_o", lambda a: a.d * (a.value_width + a.r_vo)),
     "conv": Term("2 * 4 d", "taps of K and of V", lambda a: 2 * CONV_TAPS * a.d),
     "qk_gate": Term("(d + 1) r_qk", "W_M1 and its bias", lambda a: (a.d + 1) * a.r_qk),
     "vo_gate": Term("(d + 1) r_vo", "W_M2 and its bias", lambda a: (a.d + 1) * a.r_vo),
@@ -72,7 +72,9 @@ TERMS = {
     "head_norm": Term("d_vo", "gain of the heads' norm", lambda a: a.vo_width),
     "contrast_gate": Term("d H", "W_lambda", lambda a: a.d * a.size.n_head),
     "registers": Term("k d", "register rows", lambda a: a.registers * a.d),
-    "adapters": Term("2 r_a (d + r_vo)", "A_v, B_v, A_o, B_o", lambda a: a.adapter_rank * (2 * a.d + a.r_v + a.r_vo)),
+    "adapters": Term(
+        "2 r_a (d + r_vo)", "A_v, B_v, A_o, B_o", lambda a: a.adapter_rank * (2 * a.d + a.value_width + a.r_vo)
+    ),
     "sink": Term("H_q", "s", lambda a: a.query_heads),
     "qk_norm": Term("2 d_qk", "gains of queries and of keys", lambda a: 2 * a.qk_width),
     "head_gate": Term("d H", "W_h", lambda a: a.d * a.size.n_head),
@@ -217,7 +219,7 @@ class SrgAllocation:
         return self.kv_heads > 0 or self.differential == "v2"
 
     @property
-    def r_k(self) -> int | Fraction:
+    def key_width(self) -> int | Fraction:
         """The width of all key heads together: ``r_qk * key_heads / query_heads``.
 
         A key head is as wide as a query head, and ``r_qk`` is the width of all query heads together. The result is a
@@ -226,12 +228,28 @@ class SrgAllocation:
         return _share(self.r_qk, self.key_heads, self.query_heads)
 
     @property
-    def r_v(self) -> int | Fraction:
+    def value_width(self) -> int | Fraction:
         """The width of all value heads together: ``r_vo * value_heads / n_head``.
 
         The result is a fraction if the division leaves a remainder. No mixer can have such ranks.
         """
         return _share(self.r_vo, self.value_heads, self.size.n_head)
+
+    @property
+    def r_k(self) -> int:
+        """The width of all key heads together, for ranks that a mixer can have.
+
+        Raises ``BudgetError`` if :attr:`key_width` is a fraction.
+        """
+        return _whole(self.key_width)
+
+    @property
+    def r_v(self) -> int:
+        """The width of all value heads together, for ranks that a mixer can have.
+
+        Raises ``BudgetError`` if :attr:`value_width` is a fraction.
+        """
+        return _whole(self.value_width)
 
     @property
     def total(self) -> int:
@@ -299,7 +317,7 @@ class SrgAllocation:
         has at most ``window`` tokens. The result is then the size of this cache divided by ``max_len``.
         """
         share = min(1, self.window / self.length) if self.window else 1
-        return (self.r_k + self.r_v) * bytes_per_element * share
+        return (self.key_width + self.value_width) * bytes_per_element * share
 
     def state(self, seq_len: int) -> int:
         """The number of elements that decoding keeps per sequence after ``seq_len`` tokens.
@@ -308,7 +326,7 @@ class SrgAllocation:
         also keep the last three inputs. Keys and values of registers are computed from parameters and are not counted.
         """
         inputs = (CONV_TAPS - 1) * self.d * self.label.conv
-        elements = inputs + (self.r_k + self.r_v) * min(seq_len, self.window or seq_len)
+        elements = inputs + (self.key_width + self.value_width) * min(seq_len, self.window or seq_len)
         return cast(int, elements)
 
     def flops_per_token(self, seq_len: int, causal: bool = True) -> float:
@@ -336,11 +354,13 @@ class SrgAllocation:
         widths = self.r_qk + self.r_vo
         mixing_heads = self.query_heads * label.mix1 + self.size.n_head * label.mix2
         gated = self.r_qk * ("qk_gate" in self.terms) + self.r_vo * ("vo_gate" in self.terms)
-        per_token = 2 * d * (widths + self.r_k + self.r_v) + 4 * CONV_TAPS * d * label.conv + 2 * d * gated
+        per_token = (
+            2 * d * (widths + self.key_width + self.value_width) + 4 * CONV_TAPS * d * label.conv + 2 * d * gated
+        )
         per_token += (
             2 * d * (mixing_heads * self.r + self.size.n_head * (label.head_gate + (self.differential == "v2")))
         )
-        per_token += 2 * self.adapter_rank * (2 * d + self.r_v + self.r_vo)
+        per_token += 2 * self.adapter_rank * (2 * d + self.value_width + self.r_vo)
         per_pair = 2 * widths + mixing_heads * (4 * self.r + 2)
         return per_token + per_pair * self.pairs_per_token(seq_len, causal)
 
@@ -352,6 +372,12 @@ def _share(rank: int, heads: int, of_heads: int) -> int | Fraction:
     """
     share = Fraction(rank * heads, of_heads)
     return share if share.denominator > 1 else operator.index(share.numerator)
+
+
+def _whole(width: int | Fraction) -> int:
+    if isinstance(width, Fraction):
+        raise BudgetError(f"no mixer has shared heads whose widths sum to {width}")
+    return width
 
 
 def solve(
@@ -533,7 +559,7 @@ class _Solver:
         if self.size.rule.quantity != "parameters":
             return over_budget(smallest)
         term = max(smallest.terms, key=smallest.terms.__getitem__)
-        per_position = cast(int, smallest.slack - self.at(max_len=max_len + 1).room(ranks))  # parameters
+        per_position = int(smallest.slack - self.at(max_len=max_len + 1).room(ranks))  # parameters
         # candidate widths, from the first at which the tables and the side at d/2 (at least d^2) fit into 4 d^2
         widths = itertools.count(max(math.isqrt(per_position * max_len // 3), 1))
         ways = [f"d_model {next(d for d in widths if self.at(d_model=d).fits())}"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -125,11 +125,11 @@ def step(mixer: DynamicMLP, x: Tensor, cache: Cache | None = None, slide: bool =
         raise TrainingError(f"{mixer.label}: {len(x)} tokens, but the cache is of {len(cache.storage.k)} sequences")
     cache = _with_weights(_with_angles(cache or _empty_cache(mixer, x[:, None]), mixer), mixer)
     at = cache.position % ANGLES
-    angles = cast("tuple[Tensor, Tensor] | None", cache.angles and tuple(each[at : at + 1] for each in cache.angles))
-    if cache.weights:
-        token = cache.weights.project(mixer, x, cache.inputs, cache.position, angles)
+    angles = cache.angles and (cache.angles[0][at : at + 1], cache.angles[1][at : at + 1])
+    if weights := cache.weights:
+        token = weights.project(mixer, x, cache.inputs, cache.position, angles)
         cache = _extend(cache, mixer, token.inputs, token, slide)
-        return cast(StepWeights, cache.weights).attend(mixer, token, cache.k, cache.v), cache
+        return weights.attend(mixer, token, cache.k, cache.v), cache
     row = x[:, None]
     inputs = row if cache.inputs is None else torch.cat((cache.inputs, row), dim=1)
     projected = mixer.project(row, cache.position, cache.inputs, angles)
@@ -224,10 +224,10 @@ def _extend(cache: Cache, mixer: DynamicMLP, inputs: Tensor, new: Projected | To
         # room for twice the kept rows, so that copying costs O(1) rows per token; with gradients every step copies
         usual = min(mixer.max_len, 2 * most) if mixer.window else mixer.max_len
         room = kept + count if torch.is_grad_enabled() else max(usual, kept + count, 2 * kept)
-        memory = [t.new_empty(*t.shape[:2], room, t.shape[3]) for t in (k, v)]
-        for into, rows in zip(memory, (storage.k, storage.v)):
+        new_k, new_v = (t.new_empty(*t.shape[:2], room, t.shape[3]) for t in (k, v))
+        for into, rows in ((new_k, storage.k), (new_v, storage.v)):
             into[:, :, :kept] = rows[:, :, end - kept : end]
-        storage, end = Storage(*cast("tuple[Tensor, Tensor]", memory), kept), kept
+        storage, end = Storage(new_k, new_v, kept), kept
     storage.used = end + count
     storage.k[:, :, end : storage.used], storage.v[:, :, end : storage.used] = k, v
     before = None if cache.inputs is None else inputs[:, -cache.inputs.shape[1] :]

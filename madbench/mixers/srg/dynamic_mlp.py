@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -165,8 +165,8 @@ class DynamicMLP(nn.Module):
         """True if the mixer is called under ``vmap``. Operators that work head by head then treat models as heads."""
 
         self.q = nn.Linear(d_model, r_qk, bias=False)
-        self.k = nn.Linear(d_model, cast(int, allocation.r_k), bias=False)
-        self.v = nn.Linear(d_model, cast(int, allocation.r_v), bias=False)
+        self.k = nn.Linear(d_model, allocation.r_k, bias=False)
+        self.v = nn.Linear(d_model, allocation.r_v, bias=False)
         self.o = nn.Linear(r_vo, d_model, bias=False)
         self.k_conv = ShortConv(d_model) if label.conv else None
         self.v_conv = ShortConv(d_model) if label.conv else None
@@ -180,9 +180,7 @@ class DynamicMLP(nn.Module):
         self.v_up: nn.Linear | None
         self.o_down: nn.Linear | None
         self.o_up: nn.Linear | None
-        self.v_down, self.v_up = (
-            self._adapter(d_model, thin, cast(int, allocation.r_v)) if label.adapter else (None, None)
-        )
+        self.v_down, self.v_up = self._adapter(d_model, thin, allocation.r_v) if label.adapter else (None, None)
         self.o_down, self.o_up = self._adapter(r_vo, thin, d_model) if label.adapter else (None, None)
         self.starts_at_zero = [f"{name}.weight" for name in ADAPTER_OUTPUTS] if label.adapter else []
         has = allocation.terms.__contains__
@@ -243,9 +241,9 @@ class DynamicMLP(nn.Module):
             v = torch.cat((projected.v, projected.v), dim=1) if is_difference else projected.v
             of_rows = (projected.q, projected.k, v, self.sink)
             o = softmax_paths.attend(path, *of_rows, self.window, self.causal, self._by_head)
-            if is_difference:
+            if is_difference and (contrast := block_attention.contrast(self, projected)) is not None:
                 first, second = o.chunk(2, dim=1)
-                o = first - cast(Tensor, block_attention.contrast(self, projected)) * second
+                o = first - contrast * second
         elif path in ("tiled", "fused"):
             q = projected.q * self.scale if self.label.has_softmax else projected.q
             operator = tiled.attend if path == "tiled" else fused.attend
@@ -339,14 +337,14 @@ class DynamicMLP(nn.Module):
         if already computed.
         """
         k_in = v_in = x
-        if self.k_conv:
-            k_in, v_in = self.k_conv(x, before), cast(ShortConv, self.v_conv)(x, before)
-        if self.k_conv or x.shape[1] == 1:  # for one row, reading the weights dominates, so they are not concatenated
+        if (k_conv := self.k_conv) and (v_conv := self.v_conv):
+            k_in, v_in = k_conv(x, before), v_conv(x, before)
+        if k_conv or x.shape[1] == 1:  # for one row, reading the weights dominates, so they are not concatenated
             q, k, v = call(self.q, x), call(self.k, k_in), call(self.v, v_in)
         else:
             q, k, v = project(x, self.q, self.k, self.v)
-        if self.v_down:
-            v = v + cast(nn.Linear, self.v_up)(self.v_down(v_in))
+        if (v_down := self.v_down) and (v_up := self.v_up):
+            v = v + v_up(v_down(v_in))
         q, k = split_heads(q, self.query_heads), split_heads(k, self.allocation.key_heads)
         v = split_heads(v, self.allocation.value_heads)
         q, k = _normalized(self.q_norm, q), _normalized(self.k_norm, k)
@@ -364,8 +362,10 @@ class DynamicMLP(nn.Module):
         else:
             angles = angles or rotary_angles(k[..., : self.rotated], position)
             where = (position, self.rope, angles)
-            is_before_gate = gate is not None and self.rope_order == "before_gate"
-            q = rotate(q, *where) * cast(Tensor, gate) if is_before_gate else rotate(unturned, *where)
+            if gate is not None and self.rope_order == "before_gate":
+                q = rotate(q, *where) * gate
+            else:
+                q = rotate(unturned, *where)
             k = rotate(k, *where)
         s1 = self.mix1.strengths(x) if self.mix1 else None
         s2 = self.mix2.strengths(x) if self.mix2 else None
@@ -392,17 +392,18 @@ class DynamicMLP(nn.Module):
     def register_values(self) -> Tensor:
         """The values of the registers, (1, H, registers, V)."""
         v = self.v(self.registers)
-        v = v + cast(nn.Linear, self.v_up)(self.v_down(self.registers)) if self.v_down else v
+        if (v_down := self.v_down) and (v_up := self.v_up):
+            v = v + v_up(v_down(self.registers))
         return _repeat_heads(split_heads(v[None], self.allocation.value_heads), self.n_head)
 
-    def _by_head(self, operator: Callable[..., Tensor], *rows: Tensor | None) -> Tensor:
-        """Call an operator, such as ``tiled.attend``, with the label's base and layout, ``rows`` and the mixing tables.
+    def _by_head(self, operator: Callable[..., Tensor], q: Tensor, *rows: Tensor | None) -> Tensor:
+        """Call an operator, such as ``tiled.attend``, with the label's base and layout, projections and mixing tables.
 
-        ``rows`` are projections of tokens, such as q, k and v. Also works under ``vmap`` over models, if ``is_stacked``
-        is true.
+        ``rows`` are the further projections of tokens, such as k and v. Also works under ``vmap`` over models, if
+        ``is_stacked`` is true.
         """
-        tables = (mixing and mixing.tables(cast(Tensor, rows[0]).shape[-2]) for mixing in (self.mix1, self.mix2))
-        inputs: Any = (self.label.base, self.by_lag, *rows, *tables)
+        tables = (mixing and mixing.tables(q.shape[-2]) for mixing in (self.mix1, self.mix2))
+        inputs: Any = (self.label.base, self.by_lag, q, *rows, *tables)
         return attend_stacked(operator, *inputs) if self.is_stacked else operator(*inputs)
 
     def exclude(self, o: Tensor, p: Projected) -> Tensor:
@@ -424,14 +425,17 @@ class DynamicMLP(nn.Module):
         o = o.transpose(1, 2).flatten(-2)
         if self.vo_gate:
             o = o * torch.sigmoid(call(self.vo_gate, x))
-        return call(self.o, o) + cast(nn.Linear, self.o_up)(self.o_down(o)) if self.o_down else call(self.o, o)
+        if (o_down := self.o_down) and (o_up := self.o_up):
+            y: Tensor = call(self.o, o) + o_up(o_down(o))
+            return y
+        return call(self.o, o)
 
 
-def _normalized(norm: nn.Module | None, x: Tensor, scale: float = 1.0) -> Tensor:
+def _normalized(norm: nn.RMSNorm | None, x: Tensor, scale: float = 1.0) -> Tensor:
     """Apply the norm to x in the dtype of its gain, and multiply by ``scale``. Return x if the norm is None."""
     if norm is None:
         return x
-    y: Tensor = norm(x.to(cast(Tensor, norm.weight).dtype))
+    y: Tensor = norm(x.to(norm.weight.dtype))
     return (y if scale == 1 else scale * y).to(x.dtype)
 
 

@@ -19,7 +19,7 @@ number of rows of a block, W the number of slots, and R or r the rank of R(1) an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +32,7 @@ from madbench.mixers.srg.short_conv import causal_convolution
 from madbench.mixers.tracing import is_symbolic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 EPS = 1e-12
 ROPE_BASE = 10000.0
@@ -64,9 +64,9 @@ class Projected:
 
     def in_float32(self) -> Projected:
         """Return a copy with all tensors in float32."""
-        return Projected(
-            *cast("Iterator[Any]", (None if tensor is None else tensor.float() for tensor in vars(self).values()))
-        )
+        q, k, v = self.q.float(), self.k.float(), self.v.float()
+        others = (self.s1, self.s2, self.to_registers, self.contrast)
+        return Projected(q, k, v, *(None if tensor is None else tensor.float() for tensor in others))
 
 
 Seen: TypeAlias = int | Tensor | None
@@ -284,7 +284,7 @@ def append_slots(z: Tensor, registers: Tensor, last: int) -> Tensor:
     its values behind the registers are undefined.
     """
     slots = torch.arange(z.shape[-1] + registers.shape[-1], device=z.device)
-    behind = slots - _seen(*cast("tuple[int, int]", z.shape[-2:]), last, z.device)
+    behind = slots - _seen(z.shape[-2], z.shape[-1], last, z.device)
     index = torch.where(behind < 0, slots, z.shape[-1] + behind.clamp(0, registers.shape[-1] - 1))
     return torch.cat((z, registers), dim=-1).gather(-1, index.expand(*z.shape[:-1], -1))
 
@@ -346,10 +346,10 @@ class SequenceMixing(nn.Module):
 
         The results may have more than ``slots`` rows.
         """
-        tables = (self.A, self.B, self.p)
-        return cast(
-            "Tables", tuple(table[:, table.shape[1] - slots :] for table in tables) if self.is_from_end else tables
-        )
+        if not self.is_from_end:
+            return self.A, self.B, self.p
+        A, B, p = (table[:, table.shape[1] - slots :] for table in (self.A, self.B, self.p))
+        return A, B, p
 
     def strengths(self, x: Tensor) -> Tensor:
         """The strengths s (B, heads, T, r) of the tokens x (B, T, D), each between 0 and 1."""

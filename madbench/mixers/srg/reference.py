@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -292,7 +292,8 @@ def mixing_matrix(w: Mapping[str, Tensor], name: str, head: int, x_t: Tensor, le
 def convolve(x: Tensor, taps: Tensor) -> Tensor:
     """Convolve each channel of x (T, D) with its four taps (D, 4). The last tap applies to the current row."""
     rows = range(x.shape[0])
-    return torch.stack([cast(Tensor, sum(taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0)) for t in rows])
+    zero = x.new_zeros(())
+    return torch.stack([sum((taps[:, j] * x[t - 3 + j] for j in range(4) if t - 3 + j >= 0), zero) for t in rows])
 
 
 def _normalized(x: Tensor, gain: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ On a CPU it is computed in blocks of sequences, so that the products of a block 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -54,7 +54,7 @@ class ConvolveInBlocks(torch.autograd.Function):
                     of_taps[steps] += work.sum((0, 1))
             return of_x, of_taps.flip(0).T
 
-        return cast("Sequence[Tensor]", gradients(by_hand, convolve, grad, (x, weight)))
+        return gradients(by_hand, convolve, grad, (x, weight))
 
 
 def causal_convolution(x: Tensor, weight: Tensor, before: Tensor | None = None) -> Tensor:

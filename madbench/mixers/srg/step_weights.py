@@ -23,7 +23,6 @@ from madbench.mixers.tracing import is_traced
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
-    from madbench.mixers.srg.parts import ShortConv
 
 BASES = ("S", "R", "G", "L")
 FIELDS = ("base", "rope", "conv", "gates", "rank", "mix1", "mix2", "layout", "over")
@@ -212,7 +211,8 @@ def step_weights(mixer: DynamicMLP) -> StepWeights | None:
     weights, biases = ([getattr(layer, kind) for layer in layers.values()] for kind in ("weight", "bias"))
     sizes = dict(zip(layers, map(len, weights)))
     bias = torch.cat([w.new_zeros(len(w)) if b is None else b for w, b in zip(weights, biases)])
-    taps = torch.stack((mixer.k_conv.weight.T, cast("ShortConv", mixer.v_conv).weight.T)) if mixer.k_conv else None
+    convs = [conv.weight.T for conv in (mixer.k_conv, mixer.v_conv) if conv]
+    taps = torch.stack(convs) if convs else None
     mix1 = StepMixing.of(mixer.mix1, "A", "B", mixer.by_lag)
     mix2 = StepMixing.of(mixer.mix2, "B", "A", mixer.by_lag)
     projections = mixer.k.weight, mixer.v.weight, mixer.o.weight

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from madbench.mixers.derivatives import gradients
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.srg import plain
 from madbench.mixers.srg.parts import Tables as MixingTables
-from madbench.mixers.srg.tiles import Operands, Sheet, Tables, Tile
+from madbench.mixers.srg.tiles import Mixing, Operands, Sheet, Tables, Tile
 from madbench.mixers.tracing import has_data
 
 LETTERS_ON_SCORES = "SRG12o"
@@ -71,8 +71,9 @@ def attend(
 
 class _Tiled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, base: str, by_lag: bool, has_backward: bool, *inputs: Tensor | None) -> Tensor:
-        with without_autocast(cast(Tensor, inputs[0])):
+    def forward(ctx: Any, base: str, by_lag: bool, has_backward: bool, q: Tensor, *others: Tensor | None) -> Tensor:
+        inputs = (q, *others)
+        with without_autocast(q):
             work = _Pass(base, by_lag, has_backward, inputs)
             o, norm = work.forward(keeps=work.keeps_values and any(ctx.needs_input_grad))
         ctx.base, ctx.by_lag, ctx.filled = base, by_lag, work.filled
@@ -107,7 +108,7 @@ def _plain(
     def mixing(s: Tensor | None, of_s: Sequence[Tensor | None]) -> plain.Mixing | None:
         if s is None:
             return None
-        A, B, gain = (cast(Tensor, table)[..., :length] for table in of_s)
+        A, B, gain = (table[..., :length] for table in of_s if table is not None)
         return plain.Mixing(s, A.mT, B.mT, gain)
 
     return plain.attend(base, by_lag, q, k, v, mixing(s1, tables[:3]), mixing(s2, tables[3:]))
@@ -125,10 +126,8 @@ class _Pass:
         self.batch, self.query_heads, self.length, _ = q.shape
         self.n_head = v.shape[1]
         self.dtype = torch.promote_types(q.dtype, torch.float32)
-        tables = [None if table is None else self._by_row(table) for table in inputs[5:]]
-        self.tables = [
-            None if part[0] is None else Tables(*cast("list[Tensor]", part)) for part in (tables[:3], tables[3:])
-        ]
+        parts = ([self._by_row(table) for table in part if table is not None] for part in (inputs[5:8], inputs[8:]))
+        self.tables = [Tables(*part) if part else None for part in parts]
         fitting = TILE_NUMBERS // (self.query_heads * self.length)
         by_onednn = products.are_by_onednn(TILE_ROWS * self.length * v.shape[-1], v)
         self.rows = min(self.length, 2 * TILE_ROWS if by_onednn else TILE_ROWS, max(LEAST_ROWS, fitting))
@@ -158,8 +157,8 @@ class _Pass:
             for rows in self._blocks():
                 tile = tiles(entries, rows)
                 of_tile, norm_of_tile = tile.forward(self._block(group, rows))
-                if norm is not None:
-                    norm[:, entries, rows] = cast(Tensor, norm_of_tile)
+                if norm is not None and norm_of_tile is not None:
+                    norm[:, entries, rows] = norm_of_tile
                 o[entries, :, rows] = self._divided(of_tile, norm_of_tile)
                 if self.filled:
                     self.filled[1].append(tile)
@@ -175,10 +174,13 @@ class _Pass:
 
         ``o`` and ``norm`` are the results of :meth:`forward`, and ``grad_o`` is the gradient of o.
         """
-        grads = [None if x is None else self._of_rows(x, x.dtype) for x in self.inputs[:5]]
+        of_sides = [self._of_rows(x, x.dtype) for x in self.inputs[:3]]
+        of_strengths = [None if x is None else self._of_rows(x, x.dtype) for x in self.inputs[3:5]]
         of_tables = [None if tables is None else Tables(*map(torch.zeros_like, tables)) for tables in self.tables]
         filled, along = self.filled, None
-        tiles = None if filled else self._tiles(backward=True)
+        kept = iter(filled[1] if filled else ())
+        tiles: Callable[[slice, slice], Tile]
+        tiles = (lambda entries, rows: next(kept)) if filled else self._tiles(backward=True)
         for entries in self._groups():
             group = filled[0] if filled else self._group(entries)
             of_o = self._heads_first(grad_o[entries])
@@ -187,15 +189,19 @@ class _Pass:
                 along = (of_o * self._heads_first(o[entries])).sum(-1, keepdim=True).div_(norms.square()).neg_()
                 along = along.view(self.n_head, -1, self.length)
                 of_o.div_(norms)
-            into = Operands(*cast("Any", (None if x is None else torch.zeros_like(x) for x in group[:5])), *of_tables)
-            for i, rows in enumerate(self._blocks()):
+            mix1, mix2 = (
+                mix and tables and Mixing(torch.zeros_like(mix.s), tables) for mix, tables in zip(group[3:], of_tables)
+            )
+            q, k, v = map(torch.zeros_like, group[:3])
+            into = Operands(q, k, v, mix1, mix2)
+            for rows in self._blocks():
                 of_rows = None if along is None else along[..., rows]
-                tile = filled[1][i] if filled else cast("Callable[[slice, slice], Tile]", tiles)(entries, rows)
+                tile = tiles(entries, rows)
                 tile.backward(self._block(group, rows), of_o[:, rows], of_rows, self._block(into, rows), bool(filled))
-            self._write(into, entries, grads)
-        of_tables = [cast(Any, [None] * 3 if tables is None else tables) for tables in of_tables]
-        tables = (grad for of_mixing in cast("list[Sequence[Tensor]]", of_tables) for grad in of_mixing)
-        return [*grads, *(None if x is None else grad.to(x.dtype) for x, grad in zip(self.inputs[5:], tables))]
+            self._write(into, entries, of_sides, of_strengths)
+        of_inputs = (grad for of_mixing in of_tables for grad in of_mixing or (None,) * 3)
+        grads = [*of_sides, *of_strengths]
+        return [*grads, *(None if grad is None else grad.to(x.dtype) for x, grad in zip(self.inputs[5:], of_inputs))]
 
     def _groups(self) -> Iterator[slice]:
         """Slices of the batch. The sequences of a slice are computed in the same tiles.
@@ -247,8 +253,8 @@ class _Pass:
 
     def _sheet(self, heads: int, entries: int, rows: int, slots: int) -> Tensor:
         """Uninitialized memory of a :class:`Sheet`, with one number per head, sequence, row and slot."""
-        size = Sheet.numbers(heads, entries, rows, slots)
-        return cast(Tensor, self.inputs[0]).new_empty(size, dtype=self.dtype)
+        memory: Tensor = self.inputs[0].new_empty(Sheet.numbers(heads, entries, rows, slots), dtype=self.dtype)
+        return memory
 
     def _of_rows(self, like: Tensor, dtype: torch.dtype) -> Tensor:
         """Uninitialized memory of the shape of ``like``, (B, heads, T, C).
@@ -282,30 +288,34 @@ class _Pass:
 
     def _group(self, entries: slice) -> Operands:
         """The operands of the sequences in the slice ``entries`` of the batch, with all their rows."""
-        q, k, v, s1, s2 = cast("Iterator[Any]", (None if x is None else x[entries] for x in self.inputs[:5]))
-        s1, s2 = (None if s is None else s.permute(1, 3, 0, 2).to(self.dtype).contiguous() for s in (s1, s2))
+        q, k, v = (x[entries] for x in self.inputs[:3])
+        mix1, mix2 = (
+            tables and Mixing(s[entries].permute(1, 3, 0, 2).to(self.dtype).contiguous(), tables)
+            for s, tables in zip(self.inputs[3:5], self.tables)
+        )
         ordered = self._newest_first if self.by_lag else self._heads_first
-        return Operands(self._heads_first(q), ordered(k), ordered(v), s1, s2, *self.tables)
+        return Operands(self._heads_first(q), ordered(k), ordered(v), mix1, mix2)
 
     def _block(self, group: Operands, rows: slice) -> Operands:
         """The part of a group's operands for a slice of rows, with all keys and values that these rows see."""
-        q, k, v, s1, s2, mix1, mix2 = group
+        q, k, v, *mixings = group
         seen = slice(self.length - rows.stop, None) if self.by_lag else slice(0, rows.stop)
-        s1, s2 = (None if s is None else s[..., rows] for s in (s1, s2))
-        mix1, mix2 = (tables and tables.up_to(rows.stop) for tables in (mix1, mix2))
-        return Operands(q[:, rows], k[:, seen], v[:, seen], s1, s2, mix1, mix2)
+        mix1, mix2 = (mix and Mixing(mix.s[..., rows], mix.tables.up_to(rows.stop)) for mix in mixings)
+        return Operands(q[:, rows], k[:, seen], v[:, seen], mix1, mix2)
 
-    def _write(self, group: Operands, entries: slice, grads: list[Tensor | None]) -> None:
-        """Copy the gradients of some sequences into ``grads``, the gradients of the inputs q, k, v, s1 and s2.
+    def _write(
+        self, group: Operands, entries: slice, of_sides: Sequence[Tensor], of_strengths: Sequence[Tensor | None]
+    ) -> None:
+        """Copy the gradients of some sequences into the gradients of the inputs.
 
         ``group`` has the gradients of these sequences, in the layout of operands. ``entries`` is their slice of the
-        batch. The gradients of s1 and s2 are skipped if they are None in ``grads``.
+        batch. ``of_sides`` are the gradients of the inputs q, k and v, and ``of_strengths`` those of s1 and s2, which
+        are None without the mixing.
         """
-        q, k, v, s1, s2 = grads
-        for grad, of_group in cast("Sequence[tuple[Tensor, Tensor]]", ((q, group.q), (k, group.k), (v, group.v))):
-            of_group = of_group.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)
-            is_ordered = self.by_lag and grad is not q
-            grad[entries] = of_group[:, :, : self.length].flip(2) if is_ordered else of_group
-        for grad, of_group in cast("Sequence[tuple[Tensor, Tensor]]", ((s1, group.s1), (s2, group.s2))):
-            if grad is not None:
-                grad[entries] = of_group.permute(2, 0, 3, 1)
+        for grad, of_side in zip(of_sides, (group.q, group.k, group.v)):
+            of_side = of_side.unflatten(0, (grad.shape[1], -1)).transpose(0, 1)
+            is_ordered = self.by_lag and grad is not of_sides[0]
+            grad[entries] = of_side[:, :, : self.length].flip(2) if is_ordered else of_side
+        for of_s, mix in zip(of_strengths, (group.mix1, group.mix2)):
+            if of_s is not None and mix is not None:
+                of_s[entries] = mix.s.permute(2, 0, 3, 1)

@@ -42,6 +42,13 @@ class Tables(NamedTuple):
         return Tables(*(table[..., :slots] for table in self))
 
 
+class Mixing(NamedTuple):
+    """The strengths and the tables of a mixing matrix R(1) or R(2), or their gradients."""
+
+    s: Tensor  # (heads, r, N, M)
+    tables: Tables
+
+
 class Operands(NamedTuple):
     """The inputs of a tile, or of a group of N sequences, or the gradients of these inputs.
 
@@ -52,10 +59,8 @@ class Operands(NamedTuple):
     q: Tensor  # (H_q N, M, K)
     k: Tensor  # (H_q N, W, K), by lag (H_q N, W + 1, K) newest first
     v: Tensor  # (H N, W, V), by lag (H N, W + 1, V) newest first
-    s1: Tensor | None  # (H_q, r, N, M)
-    s2: Tensor | None  # (H, r, N, M)
-    mix1: Tables | None
-    mix2: Tables | None
+    mix1: Mixing | None  # R(1), for H_q sets of scores
+    mix2: Mixing | None  # R(2), for H heads
 
 
 class Sheet:
@@ -85,13 +90,10 @@ class Sheet:
 
     def halves(self) -> tuple[Self, Self]:
         """Sheets of the first and of the second half of the heads."""
-        heads, *shape = self.shape
-        offset = heads // 2 * self.entries * self.pitch * shape[-1]
-        first, second = (
-            type(self)(part, cast("tuple[int, int, int, int]", (heads // 2, *shape)), self.by_lag)
-            for part in (self.memory, self.memory[offset:])
-        )
-        return first, second
+        heads, entries, rows, slots = self.shape
+        offset = heads // 2 * entries * self.pitch * slots
+        shape = heads // 2, entries, rows, slots
+        return type(self)(self.memory, shape, self.by_lag), type(self)(self.memory[offset:], shape, self.by_lag)
 
     def mask(self) -> Self:
         """Set slots that a row does not see to zero, and also the blank rows between sequences in the lag layout.
@@ -163,16 +165,12 @@ class Tile:
         counts = self.heads(base, heads, backward=len(memory) > 1)
         sheets = [Sheet(part, (count, *shape), by_lag) for part, count in zip(memory, counts)]
         self.halves = {id(sheet): sheet.halves() if base == "G" else (sheet, sheet) for sheet in sheets[:4]}
-        scores = sheets[0]  # without a backward pass, everything computed from the scores overwrites them
-        self.scores: Sheet
-        self.hidden: Sheet
-        self.grad: Sheet
-        self.work: Sheet
-        self.a: Sheet
-        self.scores, self.hidden, self.grad, self.work, self.a = cast(
-            "list[Sheet]", sheets if sheets[1:] else [scores] * 4 + [None]
-        )
-        self.keeps, self.a = self.a is not None, self.a or self._halves(scores)[0]
+        self.keeps = len(sheets) > 1
+        if self.keeps:
+            self.scores, self.hidden, self.grad, self.work, self.a = sheets
+        else:  # everything computed from the scores overwrites them
+            self.scores = self.hidden = self.grad = self.work = sheets[0]
+            self.a, _ = self._halves(sheets[0])
         self.inner1: Any  # the results of :meth:`Sheet.mix`, or twice None
         self.inner2: Any
         self.inner1 = self.inner2 = (None, None)
@@ -215,26 +213,17 @@ class Tile:
         read = of_a if x.mix2 else a
         products.add_batches(read.keys.mT, grad_o, grads.v)
         of_a.fill(grad_o, x.v)
-        if x.mix2:
+        if x.mix2 and grads.mix2:
             work, _ = self._halves(self.work)
-            tables = x.mix2.transposed, cast(Tables, grads.mix2).transposed
-            cast(Tensor, grads.s2).copy_(of_a.unmix(a, self.inner2, cast(Tensor, x.s2), *tables, work))
-        if self.base == "S":
+            tables = x.mix2.tables.transposed, grads.mix2.tables.transposed
+            grads.mix2.s.copy_(of_a.unmix(a, self.inner2, x.mix2.s, *tables, work))
+        if along is None:
             of_a.flat.mul_(a.flat)
             of_a.flat.addcmul_(a.flat, of_a.flat.sum(-1, keepdim=True), value=-1)
         else:
-            self._through_norm(gate, scale, of_gate, of_a, cast(Tensor, along))
-        if x.mix1:
-            cast(Tensor, grads.s1).copy_(
-                self.grad.unmix(
-                    z,
-                    self.inner1,
-                    cast(Tensor, x.s1),
-                    x.mix1,
-                    cast(Tables, grads.mix1),
-                    self.work,
-                )
-            )
+            self._through_norm(gate, scale, of_gate, of_a, along)
+        if x.mix1 and grads.mix1:
+            grads.mix1.s.copy_(self.grad.unmix(z, self.inner1, x.mix1.s, x.mix1.tables, grads.mix1.tables, self.work))
         self.inner1 = self.inner2 = (None, None)  # kept for every tile, they would need much memory
         columns = self.grad.mask().keys
         if x.q.shape[-1] < THIN:
@@ -251,7 +240,7 @@ class Tile:
         """
         z, h, a, norm = self.scores.fill(x.q, x.k), self.scores, self.a, None
         if x.mix1:
-            h, self.inner1 = self.hidden, self.hidden.mix(z, cast(Tensor, x.s1), x.mix1)
+            h, self.inner1 = self.hidden, self.hidden.mix(z, x.mix1.s, x.mix1.tables)
         gate, scale = self._halves(h)
         softplus, weights = self._halves(self.grad) if self.keeps else (scale, a)
         if self.base == "S":
@@ -264,7 +253,7 @@ class Tile:
         if self.base == "G":
             a.flat.mul_(cast(Any, torch._C._nn).softplus(scale.flat, out=softplus.flat))
         if x.mix2:
-            self.inner2 = weights.mix(a, cast(Tensor, x.s2), x.mix2.transposed)
+            self.inner2 = weights.mix(a, x.mix2.s, x.mix2.tables.transposed)
         if not self.keeps:
             self.inner1 = self.inner2 = (None, None)  # kept for every tile, they would need much memory
         return (weights if x.mix2 else a).mask(), norm

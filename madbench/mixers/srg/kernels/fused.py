@@ -26,6 +26,8 @@ LEAST_CAPABILITY = (8, 0)  # compute capability of the first CUDA devices with p
 MOST_QK_WIDTH, MOST_VO_WIDTH, MOST_RANK = 128, 512, 32
 LETTERS_ON_SCORES = "SRG12o"
 """The letters with ``acts_on_scores`` that the kernels compute. Labels with other such letters are refused."""
+Mixing = tuple[Tensor, Tensor, Tensor, Tensor]
+"""The strengths s and the tables A, B and p of a mixing matrix."""
 
 
 def refusal(allocation: SrgAllocation) -> str:
@@ -84,9 +86,9 @@ def attend(
         raise TrainingError(f"path 'fused' computes in bfloat16, float16 or float32, not {dtype}; use 'auto'")
 
     def tensors(s: Tensor | None, tables: Tables | None) -> list[Tensor | None]:
-        if tables is None:
+        if s is None or tables is None:
             return [None] * 4
-        return [tensor.float().contiguous() for tensor in (cast(Tensor, s), *(table[:, :length] for table in tables))]
+        return [tensor.float().contiguous() for tensor in (s, *(table[:, :length] for table in tables))]
 
     q, k, v = (tensor.to(dtype).contiguous() for tensor in (q, k, v))
     o: Tensor = attention(base, by_lag, q, k, v, *tensors(s1, mix1), *tensors(s2, mix2))[0]
@@ -135,7 +137,7 @@ def attention_backward(
 def _(
     base: str, by_lag: bool, do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | list[Tensor] | None
 ) -> list[Tensor]:
-    return [torch.empty_like(cast(Tensor, tensor)) for tensor in (q, k, v, *others[:8]) if tensor is not None]
+    return [torch.empty_like(tensor) for tensor in (q, k, v, *others[:8]) if isinstance(tensor, Tensor)]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
@@ -159,19 +161,22 @@ def plain_attention(base: str, by_lag: bool, q: Tensor, k: Tensor, v: Tensor, *m
 
     ``mixings`` are the arguments s1, a1, b1, p1, s2, a2, b2 and p2 of :func:`attention`.
     """
-    tables = (
-        part and plain.Mixing(*cast("tuple[Tensor, Tensor, Tensor]", part[:3]), 1 + part[3][:, None])
-        for part in _mixings(*mixings)
-    )
-    return plain.attend(base, by_lag, q, k, v, *cast("tuple[plain.Mixing | None, plain.Mixing | None]", tables))
+    mix1, mix2 = (part and plain.Mixing(part[0], part[1], part[2], 1 + part[3][:, None]) for part in _mixings(*mixings))
+    return plain.attend(base, by_lag, q, k, v, mix1, mix2)
 
 
 attention.register_autograd(_gradients, setup_context=_keep)
 
 
-def _mixings(*tensors: Tensor | None) -> tuple[tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
-    first, second = (tuple(x for x in part if x is not None) for part in (tensors[:4], tensors[4:]))
-    return first or None, second or None
+def _mixings(
+    s1: Tensor | None, a1: Tensor | None, b1: Tensor | None, p1: Tensor | None,
+    s2: Tensor | None, a2: Tensor | None, b2: Tensor | None, p2: Tensor | None,
+) -> tuple[Mixing | None, Mixing | None]:  # fmt: skip
+    return _mixing(s1, a1, b1, p1), _mixing(s2, a2, b2, p2)
+
+
+def _mixing(s: Tensor | None, a: Tensor | None, b: Tensor | None, p: Tensor | None) -> Mixing | None:
+    return None if s is None or a is None or b is None or p is None else (s, a, b, p)
 
 
 def _layout(by_lag: bool) -> ModuleType:

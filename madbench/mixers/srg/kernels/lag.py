@@ -75,7 +75,8 @@ class Launch:
     def __init__(self, base: str, q: Tensor, v: Tensor, mix1: Mixing | None, mix2: Mixing | None):
         batch, _, self.length, k_width = q.shape
         self.heads, v_width = v.shape[1], v.shape[3]
-        rank = cast("Mixing", mix1 or mix2)[1].shape[2] if mix1 or mix2 else 1
+        mixing = mix1 or mix2
+        rank = mixing[1].shape[2] if mixing else 1
         is_large = q.dtype == torch.float32 and k_width + v_width > LARGE
         self.most_rows = 16 if is_large else tile_width(self.length)
         self.programs = batch * self.heads
@@ -147,10 +148,10 @@ def forward(
     """
     launch = Launch(base, q, v, mix1, mix2)
     o, norm = torch.empty_like(v), v.new_empty(v.shape[:3], dtype=torch.float32)
-    s1, a1, b1, p1 = mix1 or cast("tuple[Any, ...]", (None,) * 4)
-    s2, a2, b2, p2 = mix2 or cast("tuple[Any, ...]", (None,) * 4)
-    c = torch.empty_like(s1) if mix1 else None
-    u = torch.empty_like(s2) if mix2 else None
+    s1, a1, b1, p1 = mix1 or (None,) * 4
+    s2, a2, b2, p2 = mix2 or (None,) * 4
+    c = torch.empty_like(mix1[0]) if mix1 else None
+    u = torch.empty_like(mix2[0]) if mix2 else None
     launch(sums_kernel, q, k, s1, a1, b1, p1, b2, c, u, norm)
     launch(readout_kernel, q, k, v, c, s1, b1, p1, u, s2, a2, p2, norm, o)
     return o, tuple(x for x in (norm, c, u) if x is not None)
