@@ -5,7 +5,6 @@ The autoencoder reconstructs the whole input from the backbone's output at the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import cast
 
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ class MadModel(nn.Module):
 
     def __init__(self, backbone: Backbone):
         super().__init__()
-        vocab_size, d_model = cast(nn.Embedding, backbone.embedding).weight.shape
+        vocab_size, d_model = backbone.embedding.get_parameter("weight").shape
         self.backbone = backbone
         self.norm = RMSNorm(d_model)
         self.head = linear(d_model, vocab_size, bias=True)
@@ -56,9 +55,12 @@ class Autoencoder(nn.Module):
     The decoder's output is the logits of this position.
     """
 
+    positions: Tensor
+    """(max_len, d_model) position vectors."""
+
     def __init__(self, backbone: Backbone, max_len: int):
         super().__init__()
-        vocab_size, d_model = cast(nn.Embedding, backbone.embedding).weight.shape
+        vocab_size, d_model = backbone.embedding.get_parameter("weight").shape
         self.backbone = backbone
         self.decoder = nn.Sequential(
             RMSNorm(d_model),
@@ -80,8 +82,8 @@ class Autoencoder(nn.Module):
     def hidden(self, tokens: Tensor) -> Tensor:
         """Map ids (B, T) to the vectors (B, T, D) that :attr:`output_layer` maps to logits."""
         summary = self.backbone(tokens)[:, -1:]
-        x = summary + cast(Tensor, self.positions)[: tokens.shape[1]]
-        for layer in cast("Iterable[nn.Module]", self.decoder[:-1]):
+        x = summary + self.positions[: tokens.shape[1]]
+        for layer in list(self.decoder)[:-1]:
             x = call(layer, x)
         return x
 
@@ -111,4 +113,5 @@ def imitate_reference(model: MadModel | Autoencoder) -> None:
         elif isinstance(module, nn.Linear) and isinstance(model, MadModel) and not has_name(f"{name}.weight", own):
             nn.init.kaiming_uniform_(module.weight, a=5**0.5)
     if isinstance(model, Autoencoder):
-        model.positions = sinusoids(*cast("tuple[int, int]", model.positions.shape), "published")
+        max_len, d_model = model.positions.shape
+        model.positions = sinusoids(max_len, d_model, "published")

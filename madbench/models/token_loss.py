@@ -145,7 +145,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         cast_weight, cast_bias = weight.to(dtype), None if bias is None else bias.to(dtype)
         d_hidden = torch.empty_like(hidden, dtype=precise) if needs_hidden else None
         d_weight = torch.zeros_like(weight, dtype=precise) if needs_weight else None
-        d_bias = torch.zeros_like(cast(Tensor, bias), dtype=precise) if needs_bias else None
+        d_bias = torch.zeros_like(bias, dtype=precise) if needs_bias and bias is not None else None
         share = 1 / (targets != IGNORE).sum().to(precise)
         loss = torch.zeros((), dtype=precise, device=hidden.device)
         for start in range(0, len(hidden), rows):
@@ -157,16 +157,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             weights = torch.where(classes != IGNORE, share, 0.0)[:, None]
             d_logits = log_p.exp_().mul_(weights)
             d_logits.scatter_add_(1, classes.clamp(min=0)[:, None], -weights)
-            if needs_bias:
-                if TYPE_CHECKING:
-                    assert d_bias is not None
+            if d_bias is not None:
                 d_bias += d_logits.sum(0)
             d_logits = d_logits.to(dtype)
-            if needs_hidden:
-                cast(Tensor, d_hidden)[start : start + rows] = d_logits @ cast_weight
-            if needs_weight:
-                if TYPE_CHECKING:
-                    assert d_weight is not None
+            if d_hidden is not None:
+                d_hidden[start : start + rows] = d_logits @ cast_weight
+            if d_weight is not None:
                 d_weight += d_logits.mT @ part
         ctx.save_for_backward(d_hidden, d_weight, d_bias, hidden, weight, bias, targets)
         ctx.dtype = dtype

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import Backbone
@@ -24,7 +24,6 @@ from madbench.text.corpus import Corpus
 
 if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer
-    from madbench.models.token_loss import TokenModel
 
 EVALUATION_BATCH = 128
 WATCHED_EXAMPLES = 16
@@ -32,7 +31,11 @@ WATCHED_EXAMPLES = 16
 
 @torch.inference_mode()
 def evaluate(
-    model: nn.Module, inputs: Tensor, targets: Tensor, autocast: torch.autocast, batch_size: int | None = None
+    model: MadModel | Autoencoder,
+    inputs: Tensor,
+    targets: Tensor,
+    autocast: torch.autocast,
+    batch_size: int | None = None,
 ) -> dict[str, float]:
     """The scores of ``model``, by name, on inputs and targets (N, T), under ``autocast``. Targets of -100 are ignored.
 
@@ -48,15 +51,15 @@ def evaluate(
     implementation. Without it, batches have 128 examples and equal weights.
     """
     model.eval()
-    loss, right_by_class, target_by_class, batch_macros, perplexities, weights = 0.0, 0, 0, [], [], []
+    losses, rights, counts, batch_macros, perplexities, weights = [], [], [], [], [], []
     size = batch_size or EVALUATION_BATCH
     for x, y in zip(inputs.split(size), targets.split(size)):
         counted = y != IGNORE
         with autocast:
-            logits = logits_of(model, cast("TokenModel", model).hidden(x)[counted]).float()
+            logits = logits_of(model, model.hidden(x)[counted]).float()
         y = y[counted]
         batch_loss = F.cross_entropy(logits, y, reduction="sum").double()
-        loss = loss + batch_loss
+        losses.append(batch_loss)
         perplexities.append((batch_loss / len(y)).exp())
         weights.append(len(x) / len(inputs))
         predicted, classes = logits.argmax(-1), logits.shape[-1]
@@ -64,11 +67,10 @@ def evaluate(
         predicted_count = torch.bincount(predicted, minlength=classes)
         right_count = torch.bincount(y, weights=(predicted == y).double(), minlength=classes)
         batch_macros.append(_macro(right_count, target_count, (target_count + predicted_count) > 0))
-        right_by_class = right_by_class + right_count
-        target_by_class = target_by_class + target_count
+        rights.append(right_count)
+        counts.append(target_count)
     model.train()
-    if TYPE_CHECKING:
-        assert isinstance(right_by_class, Tensor) and isinstance(target_by_class, Tensor)
+    loss, right_by_class, target_by_class = (sum(each[1:], each[0]) for each in (losses, rights, counts))
     total = target_by_class.sum()
     macro = _macro(right_by_class, target_by_class, target_by_class > 0)
     numbers = {
@@ -80,9 +82,7 @@ def evaluate(
         numbers["batch_macro_accuracy"] = torch.stack(batch_macros).mean()
     else:
         by_batch = {"batch_macro_accuracy": batch_macros, "batch_perplexity": perplexities}
-        numbers |= {
-            name: torch.stack(values) @ cast(Tensor, loss).new_tensor(weights) for name, values in by_batch.items()
-        }
+        numbers |= {name: torch.stack(values) @ loss.new_tensor(weights) for name, values in by_batch.items()}
     return dict(zip(numbers, torch.stack(list(numbers.values())).tolist()))
 
 
@@ -96,6 +96,8 @@ class TokenTrial(EpochTrial[TokenJob]):
     Evaluations use the validation examples, or the test examples in the published fidelity.
     """
 
+    model: MadModel | Autoencoder
+
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         self.setting = setting_of(self.job)
         self.take(load_data(self.job, self.device), self.setting.input_len, TokenSuite.schedule(self.job))
@@ -105,7 +107,7 @@ class TokenTrial(EpochTrial[TokenJob]):
             self.state = {"best_perplexity": math.inf, "best_weights": None}
 
     @staticmethod
-    def build(job: TokenJob, path: str = "auto") -> nn.Module:
+    def build(job: TokenJob, path: str = "auto") -> MadModel | Autoencoder:
         setting, config = setting_of(job), job.model
         make_mixer = mixer_maker(job, setting.seq_len, path)
         with torch.random.fork_rng():
@@ -203,8 +205,6 @@ def load_data(job: TokenJob, device: str) -> dict[str, tuple[Tensor, Tensor]]:
     data: dict[str, tuple[Tensor, Tensor]] = {}
     for split in SPLITS:
         examples = generate(job.task, setting, split, job.derived_seed("data"))
-        data[split] = cast(
-            "tuple[Tensor, Tensor]",
-            tuple(torch.from_numpy(array).to(device) for array in (examples.inputs, examples.targets)),
-        )
+        inputs, targets = (torch.from_numpy(array).to(device) for array in (examples.inputs, examples.targets))
+        data[split] = inputs, targets
     return data

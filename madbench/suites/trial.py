@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import ConfigError
-from madbench.jobs import BlocksSettings, J, Job
+from madbench.jobs import BlocksSettings, J, Job, Stream
 from madbench.labels import parse
 from madbench.mixers.sequence import build_blocks
 from madbench.models.blocks import autocast
@@ -73,7 +73,7 @@ class Trial(abc.ABC, Generic[J]):
     """(B, T) of a micro-batch."""
     Loss: type[nn.Module] = TokenLoss
     """The class of ``loss``, which is made as ``Loss(model)``."""
-    streams: Sequence[str]
+    streams: Sequence[Stream]
     """The names of the run's random streams. Each has a seed of its own (:meth:`madbench.jobs.Job.derived_seed`)."""
     state: dict[str, Any]
     """Further state that a resumed run needs. Every checkpoint contains it."""

@@ -97,8 +97,8 @@ class GraphStep:
             for i, (batch, share) in enumerate(parts):
                 for buffer, tensor in zip(buffers, batch, strict=True):
                     buffer[i].copy_(tensor, non_blocking=True)
-                if isinstance(share, Tensor):
-                    cast(Tensor, shares)[i].copy_(share)
+                if isinstance(share, Tensor) and isinstance(shares, Tensor):
+                    shares[i].copy_(share)
         return step_buffers
 
     def _capture(self, step_buffers: StepBuffers) -> None:

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
@@ -160,12 +160,12 @@ def step_of(members: Sequence[GroupMember], compile: bool = False, cuda_graph: b
     operation by operation. If ``compile`` is true, the loss is compiled for a CUDA graph and for a single member.
     """
     if cuda_graph and has_graphs(members[0].device):
-        if not (problem := why_not(members, cast(MakeStep, graph_step))):
-            return cast(Step, graph_step(members, compile))
+        if not (problem := why_not(members, graph_step)):
+            return graph_step(members, compile)
         members[0].warning = f"no CUDA graph: {problem}"
     is_replayed = not compile and all(map(can_replay, members))
     if len(members) > 1:
-        return cast(Step, ReplayStack(members) if is_replayed else Stack(members))
+        return ReplayStack(members) if is_replayed else Stack(members)
     return ReplayStep(members[0]) if is_replayed else PlainStep(members[0], compile)
 
 

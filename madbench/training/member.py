@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -169,7 +169,7 @@ class GroupMember:
         state = self.state
         before, state.row_seconds = state.row_seconds, state.seconds + seconds
         state.seconds = state.row_seconds
-        steps = cast(int, state.step - (state.curve[-1]["step"] if state.curve else 0))
+        steps = state.step - int(state.curve[-1]["step"] if state.curve else 0)
         mean_loss = float(state.loss_sum) / steps
         state.loss_sum.zero_()
         grad_norm, memory = None if norm is None else float(norm), _memory_bytes(self.device)
@@ -245,7 +245,7 @@ class GroupMember:
         details: dict[str, Any] = {
             "model_parameters": count_parameters(self.trial.model),
             "mixer_parameters": statistics.mean(map(count_parameters, mixers)),
-            "seeds": {stream: self.job.derived_seed(cast(Any, stream)) for stream in self.trial.streams},
+            "seeds": {stream: self.job.derived_seed(stream) for stream in self.trial.streams},
             "device": device_name(self.device),
             "threads": torch.get_num_threads(),
             "versions": versions(),

@@ -74,7 +74,7 @@ has no ``_linear_pointwise``.
 PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GELU, nn.Sequential, nn.ModuleList)
 """Torch modules in our models whose output depends only on their input and their parameters."""
 
-Pass = Callable[..., list[Tensor | None]]
+Pass = Callable[..., Sequence[Tensor | None]]
 """A function of tensors that returns a list of tensors, some of which may be None, such as losses and gradients. Its
 result depends only on its arguments.
 """
@@ -124,7 +124,7 @@ class Replayed:
         self.proofs: dict[Hashable, int] = {}
         self.has_replayed = False
 
-    def __call__(self, branch: Hashable, *inputs: Tensor) -> list[Tensor | None]:
+    def __call__(self, branch: Hashable, *inputs: Tensor) -> Sequence[Tensor | None]:
         """Return ``plain(*inputs)``, computed by a program if possible.
 
         ``branch`` says what shapes do not show: inputs with equal branch and shapes must call the same operators. If it
@@ -147,7 +147,7 @@ class Replayed:
         self.has_replayed = True
         return program(*inputs)
 
-    def _timed(self, seconds: list[float], inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    def _timed(self, seconds: list[float], inputs: Sequence[Tensor]) -> Sequence[Tensor | None]:
         """Compute the pass as usual, without a recorded program, append its time in seconds to ``seconds``, and return
         its outputs.
         """
@@ -166,7 +166,7 @@ class Replayed:
         except Exception:  # an operator that cannot be recorded, or a version of torch without the interpreter
             return None
 
-    def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> Sequence[Tensor | None]:
         """Compute a pass with and without its program, and return the outputs computed without it.
 
         The program is discarded unless both outputs are equal, bit for bit. ``kind`` is the key of the program.
@@ -237,7 +237,7 @@ class ReplayStep(PlainStep):
         self.passes = Replayed(self._pass, shape_of(member.job), fixed=len(self.names))
 
     @property
-    def details(self) -> dict[str, bool]:  # type: ignore[override]  # a plain attribute of the base class
+    def details(self) -> dict[str, bool]:
         """The details about the steps for a run's record.
 
         ``replayed`` is True if a program was used, and missing otherwise.
@@ -288,9 +288,9 @@ class ReplayStack(Stack):
             self.details["replayed"] = True
         return cast("list[Tensor]", outputs)
 
-    def _pass(self, *inputs: Tensor) -> list[Tensor | None]:
+    def _pass(self, *inputs: Tensor) -> list[Tensor]:
         leaves, (*batch, shares) = inputs[: len(self.leaves)], inputs[len(self.leaves) :]
-        return cast("list[Tensor | None]", self.pass_of(leaves, batch, shares))
+        return self.pass_of(leaves, batch, shares)
 
 
 @functools.cache
@@ -311,6 +311,4 @@ def _laid_out_like(gradient: Tensor | None, parameter: Tensor) -> Tensor | None:
 
 def _are_equal(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> bool:
     pairs = zip(first, second, strict=True)
-    return all(
-        one is other is None or (one is not None and torch.equal(one, cast(Tensor, other))) for one, other in pairs
-    )
+    return all(one is other if one is None or other is None else torch.equal(one, other) for one, other in pairs)

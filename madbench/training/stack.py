@@ -210,7 +210,7 @@ class Stack:
         """
         module = _Call(network, call)
         of_module = {id(parameter): name for name, parameter in module.named_parameters()}
-        own = dict(cast(nn.Module, network.model).named_parameters())
+        own = dict(network.get_submodule("model").named_parameters())
         names = [of_module[id(own[name])] for name in self.names]
 
         def function(parameters: Sequence[Tensor | None], *arguments: Tensor) -> Tensor:

@@ -26,8 +26,13 @@ class Step(Protocol):
     All members have taken the same number of steps before.
     """
 
-    details: Mapping[str, Any]  # details for the run's record
-    warm_up: int  # steps before the time of a step is representative
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Details for the run's record."""
+
+    @property
+    def warm_up(self) -> int:
+        """Steps before the time of a step is representative."""
 
     def __call__(self, rates: list[float]) -> Taken:
         """Take the next step of each member. ``rates`` has one learning rate per member."""
@@ -39,11 +44,15 @@ class PlainStep:
     If ``compile`` is true, the model is compiled by ``torch.compile``.
     """
 
-    details: Mapping[str, Any] = {}
     warm_up = 1
 
     def __init__(self, member: GroupMember, compile: bool = False):
         self.member, self.network = member, _network(member.trial.loss, member.device, compile)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """The details about the steps for a run's record. None are known."""
+        return {}
 
     def __call__(self, rates: list[float]) -> Taken:
         """Take the next step with learning rate ``rates[0]``. ``rates`` has exactly one entry.
@@ -70,9 +79,10 @@ class PlainStep:
         batches = itertools.chain(
             cast("Iterator[Any]", self.member.trial.micro_batches(self.member.state.step)), [None]
         )
+        network = self.network
         for (batch, share), following in itertools.pairwise(batches):
-            waits = following is not None and isinstance(self.network, DistributedDataParallel)
-            with cast(DistributedDataParallel, self.network).no_sync() if waits else nullcontext():
+            waits = following is not None
+            with network.no_sync() if waits and isinstance(network, DistributedDataParallel) else nullcontext():
                 loss += self.add_gradients(batch, share)
         return world.total(loss) / world.size()
 

@@ -28,6 +28,7 @@ class InteractionTrial(Trial[InteractionJob]):
     tested at every test length of its world.
     """
 
+    model: InteractionModel
     Loss = ValueLoss
     streams = ("init", "data", "order")
     clip = None
@@ -101,7 +102,7 @@ class InteractionTrial(Trial[InteractionJob]):
             metrics |= {f"mse_{length}": total / values.numel(), f"variance_{length}": float(values.double().var())}
         if self.agents.length in self.agents.lengths:
             metrics["mse"] = metrics[f"mse_{self.agents.length}"]
-        learned = cast(InteractionModel, self.model).effects()
+        learned = self.model.effects()
         if learned is not None and learned.ndim == self.agents.effects.ndim:
             off = learned.double().cpu().numpy() - self.agents.effects
             metrics["effects_error"] = float(np.square(off).mean())

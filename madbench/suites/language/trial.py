@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ class LanguageTrial(Trial[LanguageJob]):
     its token files have changed or are not on this machine.
     """
 
+    model: GPT
     streams = ("init", "order")
     is_kept = True
 
@@ -69,7 +70,7 @@ class LanguageTrial(Trial[LanguageJob]):
 
     @property
     def mixers(self) -> list[Mixer]:
-        return [block.mixer for block in cast(GPT, self.model).blocks]
+        return [block.mixer for block in self.model.blocks]
 
     @staticmethod
     def build(job: LanguageJob, path: str = "auto") -> GPT:

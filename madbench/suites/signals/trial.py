@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +28,10 @@ class SignalTrial(EpochTrial[SignalJob]):
 
     def open(self, corpora: Mapping[str, Corpus]) -> None:
         self.setting, seed = setting_of(self.job), self.job.derived_seed("data")
-        data: dict[str, tuple[Tensor, Tensor]] = {
-            split: cast(
-                "tuple[Tensor, Tensor]",
-                tuple(torch.from_numpy(array).to(self.device) for array in self.setting.data(split, seed)),
-            )
-            for split in SPLITS
-        }
+        data: dict[str, tuple[Tensor, Tensor]] = {}
+        for split in SPLITS:
+            inputs, targets = (torch.from_numpy(array).to(self.device) for array in self.setting.data(split, seed))
+            data[split] = inputs, targets
         self.take(data, self.setting.length, SIGNALS.schedule(self.job))
 
     @staticmethod
