@@ -6,7 +6,7 @@ recall, noise replaces some pairs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 
@@ -137,7 +137,7 @@ class NoisyInContextRecall(InContextRecall):
         noise[:, -1] = False
         empty = noise[:, :-1].all(axis=1)
         if empty.any():
-            noise[empty] = self.draw_noise(rng, cast(int, np.count_nonzero(empty)))
+            noise[empty] = self.draw_noise(rng, int(np.count_nonzero(empty)))
         return noise
 
 

@@ -8,7 +8,7 @@ import string
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from madbench.errors import ConfigError, LabelError, MadbenchError
 from madbench.jobs import NOT_AT_DEFAULT
@@ -120,7 +120,8 @@ class HybridFamily(Family[Any, HybridAllocation]):
         because it changes the factor ``pattern`` as well. An example is a mixer with a growing cache in place of one
         whose state has a fixed size: it gets a later letter.
         """
-        mine, changed = self.factors(label), cast("dict[HybridLabel, None]", {})
+        mine = self.factors(label)
+        changed: dict[HybridLabel, None] = {}
         for kind in label.kinds:
             for other in family_of(kind).neighbors(kind):
                 if other not in label.kinds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, cast
@@ -138,8 +138,8 @@ def _leak(label: Any, module: nn.Module, x: Tensor) -> str:
         module.train(is_training)
         if leak := _leak_of_mode(label, module, x):
             return leak
-    for parameter in cast("Iterable[Tensor]", module.parameters()):
-        parameter += 0.02 * torch.randn_like(parameter)
+    for parameter in module.parameters():
+        parameter.add_(0.02 * torch.randn_like(parameter))
     for is_training in (True, False):
         module.train(is_training)
         if leak := _leak_of_mode(label, module, x):

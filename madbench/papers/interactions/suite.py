@@ -275,11 +275,9 @@ def _check_read(profile: InteractionProfile, labels: Sequence[str], jobs: Sequen
             "heads": [job.label for job in own],
             "learning_rates": [job.setting.get("embedding") for job in own],
         }
-        configured: Sequence[Any] = (
-            cast("Sequence[Any]", list(filter(None, name))) or getattr(profile.plan(task), kind, ())
-            if kind in used
-            else ()
-        )
+        configured: Sequence[Any] = ()
+        if kind in used:
+            configured = [*filter(None, name)] or getattr(profile.plan(task), kind, [])
         if configured and not set(configured) & set(used[kind]):
             raise ConfigError(f"{shown} has no effect: trained are {', '.join(sorted(set(used[kind])))}")
 

@@ -8,7 +8,7 @@ Most functions that take a mixer change its weights.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from madbench.mixers.srg.reference import mixing_matrix
 from madbench.mixers.srg.theorems.measures import dynamic_weights
 
 if TYPE_CHECKING:
-    from torch import nn
+    pass
 
 STEP = 1e-4  # step of a central difference
 SHARPNESS = 1.5  # c of the warped halfspace
@@ -186,8 +186,8 @@ def deformation(mixer: DynamicMLP, x: Tensor) -> float:
     """
     x, change = x[0], _change(mixer, x)
     slope = _slope(mixer, x, change)
-    for gate in filter(None, (mixer.qk_gate, mixer.mix1 and mixer.mix1.gate)):
-        cast("Any", gate).bias += cast("nn.Linear", gate).weight @ x[-1]
+    for gate in filter(None, (mixer.qk_gate, mixer.mix1.gate if mixer.mix1 else None)):
+        gate.bias.add_(gate.weight @ x[-1])
     freeze_gates(mixer)
     return difference(slope, _slope(mixer, x, change))
 

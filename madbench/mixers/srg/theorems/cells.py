@@ -7,7 +7,7 @@ that the same slots are active.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from madbench.mixers.srg.theorems.boundaries import free_channels, freeze_gates
 from madbench.mixers.srg.theorems.measures import dynamic_weights
 
 if TYPE_CHECKING:
-    from torch import nn
+    pass
 
 POINTS = 17
 NEAR = 1e-6  # step of a finite difference
@@ -34,8 +34,8 @@ def _cell(mixer: DynamicMLP, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     :func:`madbench.mixers.srg.theorems.measures.dynamic_weights`).
     """
     freeze_gates(mixer)
-    for gate in filter(None, (mixer.vo_gate, mixer.mix2 and mixer.mix2.gate)):
-        cast("nn.Linear", gate).weight.zero_()
+    for gate in filter(None, (mixer.vo_gate, mixer.mix2.gate if mixer.mix2 else None)):
+        gate.weight.zero_()
     free = free_channels(mixer)
     for side in filter(None, (mixer.v, mixer.v_down)):
         side.weight[:, :free] = 0

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import torch
@@ -175,12 +174,12 @@ def integral(mixer: DynamicMLP, x: Tensor) -> float:
 
     Pools are computed from the equations. The sums are over atoms and heads.
     """
-    rows = 0.0
+    rows = []
     for of_head in _of_heads(mixer, x):
         # from the equation, not from the mixer's own mixing
         written = (replace(each, u=each.r1.T @ each.context[0], v=each.r2.T @ each.context[1]) for each in of_head)
-        rows = rows + torch.stack([each.features(each.u, each.v).sum(0) / each.norm for each in written])
-    return difference(cast(Tensor, rows), mixer(x)[:, SHORTEST - 1 :].flatten(0, 1))
+        rows.append(torch.stack([each.features(each.u, each.v).sum(0) / each.norm for each in written]))
+    return difference(sum(rows[1:], rows[0]), mixer(x)[:, SHORTEST - 1 :].flatten(0, 1))
 
 
 def atoms(mixer: DynamicMLP, x: Tensor) -> float:
@@ -358,7 +357,8 @@ def prompt(mixer: DynamicMLP, x: Tensor) -> float:
     """
     first, second, token = x[0, :SHORTEST], x[1, : SHORTEST + 1], x[0, -1:]
     short, whole = torch.cat((first, token)), torch.cat((second, first, token))
-    change, expected, moved = mixer(whole[None])[0, -1] - mixer(short[None])[0, -1], 0.0, 0.0
+    change, moved = mixer(whole[None])[0, -1] - mixer(short[None])[0, -1], 0.0
+    expected = torch.zeros_like(change)
     active = [mixer.maps(each[None]).activations[0, :, -1, mixer.register_slots :] > 0 for each in (short, whole)]
     active = active if mixer.by_lag else [each.flip(-1) for each in active]  # newest first
     for head in range(mixer.n_head):
@@ -368,7 +368,7 @@ def prompt(mixer: DynamicMLP, x: Tensor) -> float:
         expected = expected + (1 / after.norm - 1 / before.norm) * kept + new / after.norm
         is_selected = torch.cat((active[0][head], after.coefficients(second.flip(0)) > 0))
         moved += float((active[1][head] != is_selected).sum())
-    return difference(change, cast(Tensor, expected)) + moved
+    return difference(change, expected) + moved
 
 
 def spurious(mixer: DynamicMLP, x: Tensor) -> float:
@@ -383,4 +383,4 @@ def spurious(mixer: DynamicMLP, x: Tensor) -> float:
     for noise in (x, negative):
         active = mixer.maps(noise).activations[:, :, -1, mixer.register_slots :] > 0
         counts.append((active[..., 1:] if mixer.by_lag else active[..., :-1]).sum(-1).double())
-    return float((cast(Tensor, sum(counts)) / 2 - (x.shape[1] - 1) / 2).abs().max())
+    return float((sum(counts[1:], counts[0]) / 2 - (x.shape[1] - 1) / 2).abs().max())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from madbench.errors import LabelError
 from madbench.labels import Explanation
@@ -38,7 +39,11 @@ if TYPE_CHECKING:
     OwnSettings: TypeAlias = Settings  # in the family, its attribute hides this name
 
 
-class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
+L = TypeVar("L", bound=InteractionLabel)
+A = TypeVar("A", bound=InteractionAllocation)
+
+
+class InteractionFamily(Family[L, A]):
     """The base class of the families ``hfa:`` (HyperFeatureAttention) and ``ha:`` (HyperAttention)."""
 
     name: ClassVar[str]
@@ -46,12 +51,15 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
     matches = ("flops", "state")
     Settings = Settings
     is_bidirectional = True
-    label_type: ClassVar[type[InteractionLabel]]
-    Allocation: ClassVar[type[InteractionAllocation]]
-    softmax: ClassVar[Mapping[str, str]]  # ``base`` and ``own_factors`` of softmax attention
-    own_factors: Callable[[InteractionLabel], dict[str, str]]  # factors that the other family does not have
+    label_type: type[L]
+    Allocation: type[A]
+    softmax: ClassVar[dict[str, str]]  # ``base`` and ``own_factors`` of softmax attention
 
-    def parse(self, text: str) -> InteractionLabel:
+    @abstractmethod
+    def own_factors(self, label: L) -> dict[str, str]:
+        """The factors of a label that the other family does not have."""
+
+    def parse(self, text: str) -> L:
         """Parse the text of a label of the family. Raises ``LabelError`` for any other text."""
         return self.label_type.parse(text)
 
@@ -59,7 +67,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         """True if the text can be completed to a text with the syntax of a label, or has this syntax already."""
         return self.label_type.begins(text)
 
-    def factors(self, label: InteractionLabel) -> dict[str, str]:
+    def factors(self, label: L) -> dict[str, str]:
         """The factors in which labels can differ: name of the factor to the letters of this label.
 
         ``rank`` is present only if the budget is enforced, and ``rope`` only if there are queries and keys.
@@ -77,13 +85,9 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         """
         if not isinstance(label, SrgLabel) or label != SrgLabel("S", rope=label.rope, rank=label.rank):
             return None
-        return cast("dict[str, str]", self.softmax) | {
-            "rope": "p" if label.rope else "",
-            "rank": label.rank,
-            "budget": "matched",
-        }
+        return self.softmax | {"rope": "p" if label.rope else "", "rank": label.rank, "budget": "matched"}
 
-    def variations(self, label: InteractionLabel) -> list[dict[str, Any]]:
+    def variations(self, label: L) -> list[dict[str, Any]]:
         """Changes that turn a label into other labels. Each change maps one field to its new value.
 
         Each change replaces the order or degree of one part of the heads by a number from 1 to 9. The new label may be
@@ -95,7 +99,7 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
         }
         return [{label.numbers: numbers} for numbers in sorted(changed)]
 
-    def neighbors(self, label: InteractionLabel) -> tuple[Any, ...]:
+    def neighbors(self, label: L) -> tuple[Any, ...]:
         """The labels that differ from a label in exactly one factor.
 
         Among them may be softmax attention, which belongs to another family.
@@ -110,11 +114,11 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
                 others.append((other, self.factors(other)))
         return one_factor_apart(self.factors(label), others)
 
-    def effective(self, allocation: InteractionAllocation, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def effective(self, allocation: A, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return an empty mapping: once the ranks of a mixer are given, no setting changes it."""
         return {}
 
-    def traits(self, label: InteractionLabel) -> Traits:
+    def traits(self, label: L) -> Traits:
         """The traits of the mixer of a label.
 
         With full couplings (base ``C``), it has no output map ``o`` and uses no settings.
@@ -129,10 +133,10 @@ class InteractionFamily(Family[InteractionLabel, InteractionAllocation]):
             is_replayable=True,
         )
 
-    def solve(self, label: InteractionLabel, size: Size, settings: OwnSettings) -> InteractionAllocation:
+    def solve(self, label: L, size: Size, settings: OwnSettings) -> A:
         return self.Allocation(label, size).with_ranks(settings.rank_multiple)
 
-    def checks(self, label: InteractionLabel) -> Iterable[Check]:
+    def checks(self, label: L) -> Iterable[Check]:
         from madbench.papers.interactions.mixers.checks import checks
 
         return checks(self, label)

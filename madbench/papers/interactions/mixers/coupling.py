@@ -150,7 +150,7 @@ class Coupling(InteractionMixer):
             return
         for order in dict.fromkeys(len(c) for c in self.c):
             heads = [h for h, c in enumerate(self.c) if len(c) == order]
-            yield cast("tuple[Tensor, Tensor]", tuple(torch.stack([of[h] for h in heads]) for of in (self.c, self.w)))
+            yield torch.stack([self.c[h] for h in heads]), torch.stack([self.w[h] for h in heads])
 
     def attend(self, rows: Tensor, seen: Tensor, first_row: int) -> Tensor:
         """The outputs (B, 1, M, d2) of ``rows`` (B, 1, M, d) that see the tokens ``seen`` (B, 1, S, d).

@@ -42,7 +42,7 @@ LETTERS = {
 }  # fmt: skip
 
 
-class TupleFamily(InteractionFamily):
+class TupleFamily(InteractionFamily[HaLabel, HaAllocation]):
     """The family ``ha:`` of HyperAttention."""
 
     name = "ha"
@@ -52,11 +52,11 @@ class TupleFamily(InteractionFamily):
     label_type, Allocation = HaLabel, HaAllocation
     softmax = {"base": "", "degree": "2", "sharing": "", "tuples": ""}
 
-    def own_factors(self, label: HaLabel) -> dict[str, str]:  # type: ignore[override]  # labels of this family only
+    def own_factors(self, label: HaLabel) -> dict[str, str]:
         sharing = {} if label.base == "C" else {"sharing": "u" if label.unshared else ""}
         return {"degree": "+".join(map(str, label.degrees)), **sharing, "tuples": label.tuples}
 
-    def explain(self, label: HaLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
+    def explain(self, label: HaLabel) -> list[Explanation]:
         """Explanations of the letters of a label, then of its properties without a letter, and cautions."""
         rows, n = explain_base(label), label.degree
         degrees, is_mixed = "+".join(map(str, label.degrees)), len(label.degrees) > 1
@@ -83,9 +83,7 @@ class TupleFamily(InteractionFamily):
         asymmetric = label.unshared or label.base == "C"
         return rows + cautions(label, sees_order=asymmetric and label.tuples != ALL)
 
-    def build(  # type: ignore[override]  # allocations of this family only
-        self, allocation: HaAllocation, settings: Settings, path: str = "auto", causal: bool = True
-    ) -> nn.Module:
+    def build(self, allocation: HaAllocation, settings: Settings, path: str = "auto", causal: bool = True) -> nn.Module:
         from madbench.papers.interactions.mixers.coupling import Coupling
         from madbench.papers.interactions.mixers.ha.operator import HyperAttention
 

@@ -183,7 +183,8 @@ class HyperAttention(FactoredMixer):
             of_token = recompute(self._sums_with, q[:, :, skipped:], keys, values, token, older, first_row + skipped)
             of_rows = [F.pad(part, (0, 0, skipped, 0), value=fill) for part, fill in zip(of_token, nothing)]
             sums = _join_sums(sums, of_rows)
-        return cast("tuple[Tensor, Tensor, Tensor]", tuple(sums))
+        numerator, denominator, top = sums
+        return numerator, denominator, top
 
     def _sums_with(
         self, q: Tensor, keys: list[Tensor], values: list[Tensor], token: int, older: int | None, first_row: int
@@ -192,10 +193,9 @@ class HyperAttention(FactoredMixer):
 
         The other slots have tokens among the first ``older`` tokens, or among all tokens if ``older`` is None.
         """
-        rest = ([inner[:, :, :older] for inner in of[1:]] for of in (keys, values))
-        numerator, denominator, top = self._sums(
-            q * keys[0][:, :, token, None], *cast("tuple[list[Tensor], list[Tensor]]", rest), first_row
-        )
+        other_keys, other_values = ([inner[:, :, :older] for inner in of[1:]] for of in (keys, values))
+        product = q * keys[0][:, :, token, None]
+        numerator, denominator, top = self._sums(product, other_keys, other_values, first_row)
         return numerator * values[0][:, :, token, None], denominator, top
 
     @torch.no_grad()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class FeatureFamily(InteractionFamily):
+class FeatureFamily(InteractionFamily[HfaLabel, HfaAllocation]):
     """The family ``hfa:`` of HyperFeatureAttention."""
 
     name = "hfa"
@@ -30,10 +30,10 @@ class FeatureFamily(InteractionFamily):
     label_type, Allocation = HfaLabel, HfaAllocation
     softmax = {"base": "", "orders": "1", "product": ""}
 
-    def own_factors(self, label: HfaLabel) -> dict[str, str]:  # type: ignore[override]  # labels of this family only
+    def own_factors(self, label: HfaLabel) -> dict[str, str]:
         return {"orders": "+".join(map(str, label.orders)), "product": "w" if label.product else ""}
 
-    def explain(self, label: HfaLabel) -> list[Explanation]:  # type: ignore[override]  # labels of this family only
+    def explain(self, label: HfaLabel) -> list[Explanation]:
         """Explanations of the letters of a label, then of its properties without a letter, and cautions."""
         rows = explain_base(label)
         orders, is_mixed = "+".join(map(str, label.orders)), len(label.orders) > 1
@@ -56,7 +56,7 @@ class FeatureFamily(InteractionFamily):
             rows.append(Explanation("", "caution: products", what, "", "Section 2's scale, which eq. 39 leaves out"))
         return rows + cautions(label, sees_order=False)
 
-    def build(  # type: ignore[override]  # allocations of this family only
+    def build(
         self, allocation: HfaAllocation, settings: Settings, path: str = "auto", causal: bool = True
     ) -> nn.Module:
         from madbench.papers.interactions.mixers.coupling import Coupling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,12 +89,13 @@ class HyperFeatureAttention(FactoredMixer):
         """The scores (B, H, M, S) of queries (B, H, M, d_qk) and keys (B, H, S, d_qk), in float32 or wider."""
         products = []
         for order, heads in self._parts():
-            z = None
-            for q_a, k_a in zip(self._factors(q, order, heads), self._factors(k, order, heads)):
-                factor = wide(q_a @ k_a.mT) * q_a.shape[-1] ** -0.5
-                z = factor if z is None else z * factor
+            factors = zip(self._factors(q, order, heads), self._factors(k, order, heads))
+            (q_a, k_a), *others = factors
+            z = wide(q_a @ k_a.mT) * q_a.shape[-1] ** -0.5
+            for q_a, k_a in others:
+                z = z * (wide(q_a @ k_a.mT) * q_a.shape[-1] ** -0.5)
             products.append(z)
-        return torch.cat(cast("list[Tensor]", products), dim=1)
+        return torch.cat(products, dim=1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, first_row: int) -> Tensor:
         z = self.scores(q, k)
