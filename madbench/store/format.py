@@ -107,7 +107,7 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise DamagedRunError(f"{error.filename}: missing or not a file") from error
         except UnfitFileError as error:
-            raise DamagedRunError(f"{error.filename}: {str(error.strerror).lower()}") from error
+            raise DamagedRunError(f"{error.filename}: {(error.strerror or str(error)).lower()}") from error
     fields = load_json(f"{folder}/job.json", job_file)
     schema = fields.pop("schema", None)
     if type(schema) not in (int, type(None)):

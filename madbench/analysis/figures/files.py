@@ -74,7 +74,7 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
         frame[numbers] = frame[numbers].replace("", "nan")
         return frame.astype(types)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # parser errors of pandas, undecodable bytes, and cells that are not numbers
         raise ConfigError(f"{path}: no {what}: {str(error).strip()}") from error
 
