@@ -275,6 +275,8 @@ class _Driver(Execution):
         if isinstance(message, WorkerStarted | JobProgress) and not group.is_training:
             group.is_training, group.due = True, self.limit_from_now(GRACE)
         match message:
+            case WorkerStarted():
+                pass  # nothing else follows from it
             case GroupRequeued():
                 group.is_training, group.due = False, math.inf
             case JobProgress(job_id, progress):

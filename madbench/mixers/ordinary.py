@@ -41,7 +41,7 @@ CHANGE = 1e-13  # smallest relative change of outputs or initial weights that co
 NUMBERS = (1, 2, 3, 4, 5, 6, 8, 12, 24, 48)
 """Whole numbers that are tried as values of a setting."""
 
-Build = Callable[[Callable[[], nn.Module]], tuple[nn.Module, Tensor]]
+Build = Callable[[Callable[[], nn.Module]], "tuple[Mixer, Tensor]"]
 """Maps a constructor of a mixer to the mixer in float64 with fixed random weights, and an input (B, max_len, D)."""
 
 
@@ -65,7 +65,7 @@ class Sample:
         ``path`` names the implementation that the mixer uses.
         """
         mixer, x = self.fill(lambda: self.family.build(self.allocation, self.settings, path))
-        return cast("Mixer", mixer), x[:, : self.tokens]
+        return mixer, x[:, : self.tokens]
 
     @property
     def changed(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Sample:
         return effective_settings(self.allocation, vars(self.settings), self.family)
 
 
-def ordinary_fill(build: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
+def ordinary_fill(build: Callable[[], nn.Module]) -> tuple[Mixer, Tensor]:
     """Return the mixer of ``build`` in float64 with normally distributed weights, and an input (3, max_len, D)."""
     return filled_mixer(build, std=WEIGHTS / math.sqrt(SIZE.d_model), batch=BATCH)
 

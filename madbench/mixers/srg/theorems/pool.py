@@ -284,8 +284,7 @@ def outputs(mixer: DynamicMLP, x: Tensor) -> float:
     proposition holds if the result is at most 1.
     """
     ratios, maps, w_o, width = [0.0], mixer.maps(x), mixer.o.weight.clone(), mixer.allocation.vo_width
-    if mixer.o_up:
-        assert mixer.o_down and mixer.o_up
+    if mixer.o_up and mixer.o_down:
         w_o += mixer.o_up.weight @ mixer.o_down.weight
         mixer.o_up.weight.zero_()
     for head in range(mixer.n_head):
