@@ -99,6 +99,8 @@ def findings_table(rows: Sequence[Finding], protocol: Sequence[str] = (), left_o
         f"Gains in {units}; more is better. {_published_caption(rows)}"
         "Ours: mean over the pairs of labels that isolate the claim, with its 95% interval."
     )
+    if any(row.ours for row in rows):
+        caption += " n: seeds of the label in these pairs that has the fewest."
     if any(0 < len(row.pairs) < len(row.claim.pairs) and not math.isnan(row.published) for row in rows):
         caption += " If only some pairs of a claim have enough runs, Published and Ours are of these pairs alone."
     if shared:

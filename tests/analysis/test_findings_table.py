@@ -45,6 +45,12 @@ def rows(found) -> dict[str, list[str]]:
     return {title: cells for title, *cells in lines}
 
 
+def test_the_caption_says_whose_seeds_n_counts():
+    found = table({"R-cg-q-12o": [60.0, 61.0, 62.0], "R-cg-q": [50.0 + 0.1 * seed for seed in range(9)]})
+    assert {row.n for row in found.rows} == {0, 3} and "n: seeds of the label in these pairs that has" in found.caption
+    assert "n: seeds" not in table({}).caption
+
+
 def test_a_finding_is_a_row_below_the_heading_of_its_group():
     found = rows(table())
     assert list(found)[:2] == ["Main claims: MAD avg", "Softmax is not essential"]
