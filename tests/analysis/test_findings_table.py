@@ -115,7 +115,7 @@ def test_notes_state_the_test_the_correction_and_the_minimum_of_seeds():
     )
     tested = max(row.tested for row in found.rows)
     assert f"Holm-corrected for {tested} tests." in found.notes and "3.6 points" in found.notes
-    assert "A verdict needs at least 3 seeds." in found.notes
+    assert "or with fewer than 3 seeds." in found.notes
     assert all(claim.name in table(None).notes for claim in CLAIMS)
     assert findings_table(findings(), left_out=2).notes.count("2 results of a label") == 1
 
