@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,86 +76,135 @@ def bfloat16_checks(
         terms: number of sums over tokens that are subtracted from each other. The common part of the sums cancels, but
             their rounding errors do not. The bound of outputs is proportional to this number.
     """
-    most = BFLOAT16_OUTPUT * max(terms, factors / FACTORS)
-    steepest = min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS))
+    bounds = _Bounds(
+        output=BFLOAT16_OUTPUT * max(terms, factors / FACTORS),
+        gradients=min(LARGEST_BOUND, BFLOAT16_GRADIENT * max(1.0, factors / FACTORS)),
+    )
+    mixers = _RoundedMixers(make, tuple(paths), length)
+    what = f"outputs are within {bounds.output:.0%} of float64 and gradients within {bounds.gradients:.0%}"
+    other = f"or within {BESIDE:g} times the error of the first path"
+    statement = f"Under bfloat16 autocast {what}, {other}. The residual is a median over inputs, relative to the bound."
+    errors = functools.partial(_worst_error, mixers, bounds)
+    yield Check("bfloat16", statement, "precision", errors, 1.0, reason=unless)
+    statement = (
+        "Under bfloat16 autocast sums and norms, over tokens or features, and angles of positions are in float32."
+    )
+    yield Check("bfloat16 sums", statement, "precision", functools.partial(_narrow_results, mixers, narrow))
 
-    def rounded(path: str, length: int, number: int = 0) -> tuple[Mixer, Tensor]:
+
+class _Bounds(NamedTuple):
+    """The largest accepted errors of a label's mixer in bfloat16."""
+
+    output: float
+    gradients: float
+
+    def of_path(self, first: Mapping[str, float] | None, errors: Mapping[str, float]) -> dict[str, float]:
+        """The bound of each tensor of ``errors``. ``first`` has the errors of the first path, None for this path."""
+        if first is None:
+            bounds = dict.fromkeys(errors, self.gradients)
+        else:
+            bounds = {name: min(self.gradients, max(NEAR, BESIDE * first[name])) for name in errors}
+        return bounds | {"": self.output}
+
+
+@dataclass(frozen=True)
+class _RoundedMixers:
+    """The mixers of a label, one per path, with weights and inputs that bfloat16 represents exactly."""
+
+    make: Make
+    paths: tuple[str, ...]
+    length: int
+    """The number of tokens of an input."""
+
+    @property
+    def measured_rows(self) -> range:
+        return range(min(FIRST, self.length - 1), self.length)
+
+    def sample(self, path: str, length: int, number: int = 0) -> tuple[Mixer, Tensor]:
         """Return the mixer and the input of ``make`` in float64, with all values rounded to bfloat16.
 
         The weights of ``make`` are large and therefore halved first. If ``number`` is not 0, the input is drawn anew
         with this seed.
         """
-        mixer, x = make(path, length)
+        mixer, x = self.make(path, length)
         for parameter in mixer.parameters():
             parameter.mul_(SHRUNK).copy_(parameter.bfloat16())
         if number:
             x = torch.randn(x.shape, generator=torch.Generator().manual_seed(number), dtype=x.dtype)
         return mixer, x.bfloat16().to(x)
 
-    @functools.cache
-    def taken() -> dict[str, MeasuredOn]:
-        places = {path: device_for(rounded, path, is_mixed=True) for path in paths}
+    @functools.cached_property
+    def devices(self) -> dict[str, MeasuredOn]:
+        """The device of each path that a device here can compute."""
+        places = {path: device_for(self.sample, path, is_mixed=True) for path in self.paths}
         return {path: replace(place, dtype=torch.float32) for path, (place, reason) in places.items() if not reason}
 
-    def measured(path: str, number: int) -> Tensors:
-        mixer, x = taken()[path].sample(functools.partial(rounded, number=number), path, length)
+    def in_float64(self, number: int) -> Tensors:
+        """The output and the gradients without rounding."""
+        mixer, x = self.sample("auto", self.length, number)
+        return evaluate(mixer, mixer, x, self.measured_rows)
+
+    def in_bfloat16(self, path: str, number: int) -> Tensors:
+        """The output and the gradients under autocast."""
+        mixer, x = self.devices[path].sample(functools.partial(self.sample, number=number), path, self.length)
 
         def compute(x: Tensor) -> Tensor:
             with torch.autocast(x.device.type, torch.bfloat16):
                 y: Tensor = mixer(x)
                 return y
 
-        return evaluate(mixer, compute, x, late)
+        return evaluate(mixer, compute, x, self.measured_rows)
 
-    def errors() -> Residual:
-        excesses, right = [], []
-        first: dict[str, float] = {}
-        for number in range(INPUTS):
-            mixer, x = rounded("auto", length, number)
-            right.append(evaluate(mixer, mixer, x, late))
-        for path in taken():
-            outcomes = [measured(path, number) for number in range(INPUTS)]
-            each = [residuals(actual, expected, share=1.0) for actual, expected in zip(outcomes, right)]
-            shares = {name: median([residual[name] for residual in each]) for name in each[0]}
-            first = first or shares
-            bounds = {name: min(steepest, max(NEAR, BESIDE * first[name])) for name in shares}
-            bounds = dict.fromkeys(shares, steepest) if shares is first else bounds
-            bounds[""] = most
-            excesses.append(({name: share / bounds[name] for name, share in shares.items()}, f"on the path {path}"))
-            ends = zip(outcomes, right)
-            last = median([difference(y[""].to(x)[:, -LAST:], right_y[""][:, -LAST:]) for y, right_y in ends])
-            excesses.append(({"": last / most}, f"of the last rows on the path {path}"))
-        mixer, x = rounded("auto", length)
-        if hasattr(mixer, "step"):
-            mixer, x = mixer.float(), x[:, :LONGEST].float()
-            with torch.autocast(x.device.type, torch.bfloat16):
-                y = decode_tokens(mixer, x)
-            error = difference(y[:, late.start :].double(), right[0][""][:, : y.shape[1] - late.start])
-            excesses.append(({"": error / most}, "of steps"))
-        return worst_residual(excesses)
 
-    def in_16_bits() -> Residual:
-        counts: dict[str, int] = {}
-        for path, place in taken().items():
-            mixer, x = place.sample(rounded, path, length)
-            axes = {length: "tokens", x.shape[2]: "features"}
-            with _Narrow(narrow, axes) as of_path, torch.autocast(place.device, torch.bfloat16):
-                mixer(x)
-            counts |= {f"{operation} on the path {path}": count for operation, count in of_path.counts.items()}
-            with _Narrow(NARROW) as of_step, torch.autocast(place.device, torch.bfloat16):
-                hasattr(mixer, "step") and mixer.step(x[:, 0])
-            counts |= {f"{operation} in a step": count for operation, count in of_step.counts.items()}
-        return Residual(sum(counts.values()), ", ".join(counts))
+def _worst_error(mixers: _RoundedMixers, bounds: _Bounds) -> Residual:
+    """The largest error of a path or of decoding steps, relative to its bound."""
+    excesses = []
+    expected = [mixers.in_float64(number) for number in range(INPUTS)]
+    first: Mapping[str, float] | None = None
+    for path in mixers.devices:
+        actual = [mixers.in_bfloat16(path, number) for number in range(INPUTS)]
+        by_input = [residuals(y, right, share=1.0) for y, right in zip(actual, expected)]
+        errors = {name: median([residual[name] for residual in by_input]) for name in by_input[0]}
+        bound_by_name = bounds.of_path(first, errors)
+        first = first or errors
+        excesses.append(({name: error / bound_by_name[name] for name, error in errors.items()}, f"on the path {path}"))
+        ends = [(y[""][:, -LAST:], right[""][:, -LAST:]) for y, right in zip(actual, expected)]
+        last = median([difference(y.to(right), right) for y, right in ends])
+        excesses.append(({"": last / bounds.output}, f"of the last rows on the path {path}"))
+    error_of_steps = _error_of_steps(mixers, expected[0][""])
+    if error_of_steps is not None:
+        excesses.append(({"": error_of_steps / bounds.output}, "of steps"))
+    return worst_residual(excesses)
 
-    late = range(min(FIRST, length - 1), length)
-    what = f"outputs are within {most:.0%} of float64 and gradients within {steepest:.0%}"
-    other = f"or within {BESIDE:g} times the error of the first path"
-    statement = f"Under bfloat16 autocast {what}, {other}. The residual is a median over inputs, relative to the bound."
-    yield Check("bfloat16", statement, "precision", errors, 1.0, reason=unless)
-    statement = (
-        "Under bfloat16 autocast sums and norms, over tokens or features, and angles of positions are in float32."
-    )
-    yield Check("bfloat16 sums", statement, "precision", in_16_bits)
+
+def _error_of_steps(mixers: _RoundedMixers, expected: Tensor) -> float | None:
+    """The error of decoding token by token. None if the mixer has no steps.
+
+    ``expected`` are the measured rows in float64.
+    """
+    mixer, x = mixers.sample("auto", mixers.length)
+    if not hasattr(mixer, "step"):
+        return None
+    mixer, x = mixer.float(), x[:, :LONGEST].float()
+    with torch.autocast(x.device.type, torch.bfloat16):
+        y = decode_tokens(mixer, x)
+    start = mixers.measured_rows.start
+    return difference(y[:, start:].double(), expected[:, : y.shape[1] - start])
+
+
+def _narrow_results(mixers: _RoundedMixers, narrow: Collection[str]) -> Residual:
+    """The number of operations in ``narrow``, and of operations on positions, whose result has 16 bits."""
+    counts: dict[str, int] = {}
+    for path, place in mixers.devices.items():
+        mixer, x = place.sample(mixers.sample, path, mixers.length)
+        axes = {mixers.length: "tokens", x.shape[2]: "features"}
+        with _Narrow(narrow, axes) as of_path, torch.autocast(place.device, torch.bfloat16):
+            mixer(x)
+        counts |= {f"{operation} on the path {path}": count for operation, count in of_path.counts.items()}
+        with _Narrow(NARROW) as of_step, torch.autocast(place.device, torch.bfloat16):
+            hasattr(mixer, "step") and mixer.step(x[:, 0])
+        counts |= {f"{operation} in a step": count for operation, count in of_step.counts.items()}
+    return Residual(sum(counts.values()), ", ".join(counts))
 
 
 class _Narrow(TorchDispatchMode):
