@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from madbench.cli.shared.options import warn
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines, track_progress
 from madbench.cli.shared.words import labels_and_overrides
-from madbench.config import settings_of, short_repr
+from madbench.config import Override, settings_of, short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean, no_effect
 from madbench.jobs import derived_seed
@@ -79,24 +79,7 @@ def data(
 
     console = Console(highlight=False)
     data_seed = derived_seed(seed, "data")
-    settings: dict[str, list[TaskSetting]] = {}
-    for problem in () if tasks else mad_tasks.broken_tasks().values():
-        warn(problem)
-    loaded = mad_tasks.loaded_tasks()
-    listed = [task for task in loaded if not profile or has_profile(suite_of_task(task), profile)]
-    for task in tasks or listed or loaded:  # no suite has the profile: loading it says so
-        suite = suite_of_task(task)
-        if not issubclass(suite.Profile, TokenProfile):
-            raise ConfigError(
-                f"{task} is a task of the suite {suite.name}, but madbench data shows only generated sequences of"
-                f" tokens; madbench data lists their tasks, and madbench ls tasks describes {task}"
-            )
-        chosen_profile = load_profile(suite, profile or suite.default)
-        assert isinstance(chosen_profile, TokenProfile)
-        choices = chosen_profile.settings(task)
-        if overrides:
-            choices = [{**choices[0], **settings_of(overrides)}]
-        settings[task] = [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in choices]
+    settings = {task: _settings(task, profile, overrides) for task in tasks or _listed_tasks(profile)}
     if check:
         splits = (split,) if split else SPLITS
         work = [(task, setting, split) for task, of_task in settings.items() for setting in of_task for split in splits]
@@ -108,17 +91,47 @@ def data(
         else:
             _print_preview(console, content)
     else:
-        rows = [
-            {"task": task, "description": load_task(task).description, "setting": asdict(first), **_floors(task, first)}
-            for task, (first, *_) in settings.items()
-        ]
-        if as_json:
-            print_json(rows)
-            return
-        for row in rows:
-            console.print(f"[bold]{row['task']}[/bold]\n  {row['description']}")
-            console.print(f"  {row['heuristic']:.1%} without context, {row['chance']:.1%} by chance", style="dim")
-        console.print("\nmadbench data TASK shows examples; --check checks the data of all tasks.", markup=False)
+        _print_tasks(console, settings, as_json)
+
+
+def _listed_tasks(profile: str | None) -> Iterable[str]:
+    """The tasks of the suites that have the profile, or all tasks if it is None. Warn about broken tasks."""
+    for problem in mad_tasks.broken_tasks().values():
+        warn(problem)
+    loaded = mad_tasks.loaded_tasks()
+    listed = [task for task in loaded if not profile or has_profile(suite_of_task(task), profile)]
+    return listed or loaded  # no suite has the profile: loading it says so
+
+
+def _settings(task: str, profile: str | None, overrides: Sequence[Override]) -> list[TaskSetting]:
+    """The settings of a task in a profile. If there are ``overrides``, they change the first one, which is alone."""
+    suite = suite_of_task(task)
+    if not issubclass(suite.Profile, TokenProfile):
+        raise ConfigError(
+            f"{task} is a task of the suite {suite.name}, but madbench data shows only generated sequences of"
+            f" tokens; madbench data lists their tasks, and madbench ls tasks describes {task}"
+        )
+    chosen_profile = load_profile(suite, profile or suite.default)
+    assert isinstance(chosen_profile, TokenProfile)
+    choices = chosen_profile.settings(task)
+    if overrides:
+        choices = [{**choices[0], **settings_of(overrides)}]
+    return [mad_tasks.make_setting(task, setting, f"setting of {task}") for setting in choices]
+
+
+def _print_tasks(console: Console, settings: Mapping[str, Sequence[TaskSetting]], as_json: bool) -> None:
+    """Print the description of each task, and the scores that need no learning in its first setting."""
+    rows = [
+        {"task": task, "description": load_task(task).description, "setting": asdict(first), **_floors(task, first)}
+        for task, (first, *_) in settings.items()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        console.print(f"[bold]{row['task']}[/bold]\n  {row['description']}")
+        console.print(f"  {row['heuristic']:.1%} without context, {row['chance']:.1%} by chance", style="dim")
+    console.print("\nmadbench data TASK shows examples; --check checks the data of all tasks.", markup=False)
 
 
 def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: int | None) -> dict[str, Any]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from madbench.analysis.figures.panels import Layout
     from madbench.analysis.scores import Results
+    from madbench.analysis.selection import Selection
     from madbench.suites import Suite
 
 
@@ -142,22 +143,18 @@ def plot(
     if place.format and len(requested_names) != 1:
         figures = " and ".join(requested_names) or "every figure"
         raise ConfigError(f"--output {output}: one file, but {figures} would be drawn; name one figure, or a folder")
-    if source is not None:
-        if len(requested_names) != 1:
-            raise ConfigError(f"--from {source}: name the one figure whose CSV it is, such as loss")
-        _check_no_choice(stored_options)
-        (name,) = requested_names
-        drawing, frame = drawing_of(name), _read_frame(source, name, others)
-        figure = drawing.draw(frame, layout=shape.layout, **choices.get(name, {}))
-        print(*place.write(figure, drawing.file), sep="\n")
+    if source is None:
+        _check_suites(requested_names, stored_options.tasks)
+        selection = _with_usual_tasks(stored_options, requested_names).selection(others)
+        _draw_stored(selection, requested_names, choices, shape.layout, place)
         return
-    _check_suites(requested_names, stored_options.tasks)
-    selection = _with_usual_tasks(stored_options, requested_names).selection(others)
-    rows, missing = selection.available()
-    lacking = selection.lacking(missing)
-    if lacking or not rows:
-        raise (lacking or list(missing.values()))[0]
-    _draw_stored(selection.results_of(rows), requested_names, missing, choices, shape.layout, place)
+    if len(requested_names) != 1:
+        raise ConfigError(f"--from {source}: name the one figure whose CSV it is, such as loss")
+    _check_no_choice(stored_options)
+    (name,) = requested_names
+    drawing, frame = drawing_of(name), _read_frame(source, name, others)
+    figure = drawing.draw(frame, layout=shape.layout, **choices.get(name, {}))
+    print(*place.write(figure, drawing.file), sep="\n")
 
 
 _PICTURES = {f".{name}" for name in ("csv", "eps", "gif", "jpeg", "jpg", "pdf", "png", "ps", "svg", "tif", "tiff")}
@@ -183,22 +180,26 @@ def _check_flags(flags: Mapping[str, tuple[Any, str]], names: Sequence[str]) -> 
 
 
 def _draw_stored(
-    results: Results,
+    selection: Selection,
     requested_names: Sequence[str],
-    missing: Mapping[str, Exception],
     choices: Choices,
     layout: Layout,
     place: FigurePlace,
 ) -> None:
-    """Draw figures of stored results and print the paths of their files.
+    """Draw figures of the selected runs and print the paths of their files.
 
-    Without requested figures, every figure that has data is drawn. ``missing`` maps the name of each suite without
-    results to the reason. ``choices`` has arguments of the drawings, and ``place`` the folder or file to write. Raises
-    ``StoreError`` for a requested figure without data, and if no figure has data.
+    Without requested figures, every figure that has data is drawn. ``choices`` has arguments of the drawings, and
+    ``place`` the folder or file to write. Raises ``StoreError`` for a requested figure without data, and if no figure
+    has data.
     """
     from madbench.analysis.figures.files import NothingToDrawError
     from madbench.analysis.figures.registry import drawing_of, figure_frame
 
+    rows, missing = selection.available()
+    lacking = selection.lacking(missing)
+    if lacking or not rows:
+        raise (lacking or list(missing.values()))[0]
+    results = selection.results_of(rows)
     store = results.store.root
     reason_by_suite = {name: str(error).removeprefix(f"{store}: ") for name, error in missing.items()}
     names, reasons = requested_names or figure_names(results.suites), {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -77,33 +77,45 @@ def explain(
     if show_all and not others:
         raise no_effect("--all", f"with one label, {first}", "all of its letters are shown")
     if as_json:
-        content = []
-        for label in parsed_labels:
-            letters = [dataclasses.asdict(row) for row in grammar.explain(label)]
-            differs = list(differing_factors(first, label))
-            content.append({"label": str(label), "letters": letters, "differs_from_first_in": differs})
-        print_json(content)
+        print_json([_content(label, first) for label in parsed_labels])
         return
     console = Console(highlight=False)
-    of_first = grammar.explain(first)
     if show_all or not others:
-        _print_rows(console, first, [(row.letter or "-", row) for row in of_first])
-    for label in others:
-        rows = grammar.explain(label)
-        if show_all or label is not others[0]:
+        _print_letters(console, first)
+    for i, label in enumerate(others):
+        if show_all or i > 0:
             console.print()
         if show_all:
-            letters_shown, shared = [(row.letter or "-", row) for row in rows], ""
+            _print_letters(console, label)
+            _print_differences(console, first, label)
         else:
-            letters_shown = [(f"+ {row.letter}".strip(), row) for row in rows if row not in of_first]
-            letters_shown += [(f"- {row.letter}".strip(), row) for row in of_first if row not in rows]
-            shared = ", ".join(f"{row.letter} {row.name}".strip() for row in rows if row in of_first)
-        _print_rows(console, label, letters_shown)
-        console.print(
-            f"differs from {typed_label(str(first))} in: {', '.join(_differences(first, label))}", markup=False
-        )
-        if shared:
-            console.print(f"shares: {shared} (--all explains these)", markup=False, style="dim")
+            _print_changed_letters(console, first, label)
+
+
+def _content(label: Label, first: Label) -> dict[str, Any]:
+    """The JSON content of a label: its letters, and the factors in which it differs from the first label."""
+    letters = [dataclasses.asdict(row) for row in grammar.explain(label)]
+    return {"label": str(label), "letters": letters, "differs_from_first_in": list(differing_factors(first, label))}
+
+
+def _print_letters(console: Console, label: Label) -> None:
+    _print_rows(console, label, [(row.letter or "-", row) for row in grammar.explain(label)])
+
+
+def _print_changed_letters(console: Console, first: Label, label: Label) -> None:
+    """Print the letters that ``label`` adds to ``first``, those that it lacks, and the names of the shared ones."""
+    of_first, rows = grammar.explain(first), grammar.explain(label)
+    added = [(f"+ {row.letter}".strip(), row) for row in rows if row not in of_first]
+    lacking = [(f"- {row.letter}".strip(), row) for row in of_first if row not in rows]
+    _print_rows(console, label, added + lacking)
+    _print_differences(console, first, label)
+    if shared := ", ".join(f"{row.letter} {row.name}".strip() for row in rows if row in of_first):
+        console.print(f"shares: {shared} (--all explains these)", markup=False, style="dim")
+
+
+def _print_differences(console: Console, first: Label, label: Label) -> None:
+    text = ", ".join(_differences(first, label))
+    console.print(f"differs from {typed_label(str(first))} in: {text}", markup=False)
 
 
 def _print_rows(console: Console, label: Label, rows: Iterable[tuple[str, grammar.Explanation]]) -> None:

@@ -105,11 +105,6 @@ def findings(
       madbench findings --power --claim lag,mixing
       madbench findings --power -t selective_copying -f json
     """
-    from madbench.analysis.claims import load_claims
-    from madbench.analysis.findings import findings_by_paper
-    from madbench.analysis.findings_table import findings_table
-    from madbench.analysis.samples import count_left_out
-
     _check_power_options(power, claim, true_gain, {"--explain": explain, "--registered": registered})
     if power:
         print_power(claims, claim, stored_options.selection(words), print_options, true_gain)
@@ -118,7 +113,23 @@ def findings(
         _check_registered_options(explain, unscaled, claims)
         print_registered(words, registered, stored_options, print_options)
         return
-    requested_claims, selection = None if claims is None else {"": load_claims(claims)}, stored_options.selection(words)
+    _print_verdicts(claims, explain, not unscaled, stored_options.selection(words), print_options)
+
+
+def _print_verdicts(
+    source: str | None, explain: str | None, scales: bool, selection: Selection, print_options: PrintOptions
+) -> None:
+    """Print the verdict of each claim by the stored runs, or everything about the claim ``explain``.
+
+    ``source`` is the file or the paper of the claims. By default, they are those on stored labels. If ``scales`` is
+    False, thresholds are the paper's points.
+    """
+    from madbench.analysis.claims import load_claims
+    from madbench.analysis.findings import findings_by_paper
+    from madbench.analysis.findings_table import findings_table
+    from madbench.analysis.samples import count_left_out
+
+    requested_claims = None if source is None else {"": load_claims(source)}
     results = _stored_results(selection)
     by_paper = _claims_on_stored_labels(results) if requested_claims is None else requested_claims
     rows = findings_by_paper(
@@ -126,13 +137,13 @@ def findings(
         by_paper,
         _quantities(selection, by_paper),
         _command_options(selection, results),
-        not unscaled,
+        scales,
         results.chosen_on if results else {},
     )
     if explain is not None:
         rows = _rows_of_claim(rows, explain)
         if print_options.format == "terminal":
-            sources = [claims] if claims else list(by_paper)
+            sources = [source] if source else list(by_paper)
             _print_explanations(rows, sources if explain == "all" else [])
             return
     sentences = _sentences(results, by_paper, names_missing_papers=requested_claims is None)

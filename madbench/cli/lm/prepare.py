@@ -20,6 +20,7 @@ from madbench.store.runs import command_on
 from madbench.text.options import PrepareOptions
 
 if TYPE_CHECKING:
+    from madbench.text.corpus import Corpus
     from madbench.text.prepare import Progress
 
 LINE_SECONDS = 5.0
@@ -96,6 +97,13 @@ def prepare(
     if as_json:
         print_json({"folder": str(corpus.folder), **corpus.description()})
         return
+    _print_corpus(corpus, console)
+    command = command_on(results, "lm", "G-cg-q-12o", "--corpus", str(corpus.folder))
+    console.print(f"train on it: {command}", **PLAIN)
+
+
+def _print_corpus(corpus: Corpus, console: Console) -> None:
+    """Print the sizes of a corpus, and on ``console`` its tokenizer, its division and the rows that were left out."""
     rows = []
     for split, content in corpus.manifest.splits.items():
         counts = {key: f"{getattr(content, key):,}" for key in ("documents", "tokens", "bytes")}
@@ -106,8 +114,6 @@ def prepare(
         total = sum(source.skipped for source in skipped_sources)
         most = max(skipped_sources, key=lambda source: source.skipped)
         console.print(f"left out {total:,} rows without a text, {most.skipped:,} of them of {most.name}", **PLAIN)
-    command = command_on(results, "lm", "G-cg-q-12o", "--corpus", str(corpus.folder))
-    console.print(f"train on it: {command}", **PLAIN)
 
 
 def default_name(sources: list[str], tokenizer: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,6 +73,36 @@ def ls(
     """
     as_json = format == "json"
     kinds, kind = listings(), kind and KIND_ALIASES.get(kind, kind)
+    _check_options(kind, specs, results, watch)
+    if kind == "sweeps":
+        print_sweeps(results or RESULTS, watch, as_json)
+        return
+    rows_of, _, caption = kinds[kind] if kind else (overview, "", "madbench ls KIND lists one of these")
+    arguments: dict[str | None, list[Any]] = {
+        "labels": [specs or ["@table1"]],
+        "profiles": [specs or []],
+        "runs": [results, specs or []],
+        None: [results],
+    }
+    rows = rows_of(*arguments.get(kind, []))
+    console = Console(highlight=False)
+    if as_json:
+        print_json(rows)
+    elif kind == "runs" and not rows:
+        folder = results or RESULTS
+        which_runs = " of these labels and changes" if specs else f"; {training_command(folder)} makes some"
+        console.print(f"no runs in {folder}{which_runs}", **PLAIN)
+    elif kind == "runs":
+        _print_runs(console, rows)
+    elif kind == "profiles":
+        _print_profiles(console, rows, has_keys=bool(specs))
+    else:
+        _print_rows(console, rows, caption, is_of_families=kind == "families")
+
+
+def _check_options(kind: str | None, specs: list[str] | None, results: Path | None, watch: bool) -> None:
+    """Raise ``ConfigError`` for an unknown kind, and for an argument or option that has no effect on the kind."""
+    kinds = listings()
     if kind is not None and kind not in kinds:
         raise ConfigError(f"ls: unknown kind {short_repr(kind)}{did_you_mean(kind, kinds, 'madbench ls')}")
     if specs and kind not in ("labels", "profiles", "runs"):
@@ -82,44 +113,21 @@ def ls(
         raise no_effect(f"ls {kind}: --results", because="only runs and sweeps are in a results folder")
     if watch and kind != "sweeps":
         raise ConfigError("--watch has an effect only on sweeps: madbench ls sweeps --watch")
-    if kind == "sweeps":
-        print_sweeps(results or RESULTS, watch, as_json)
-        return
 
-    rows_of, _, caption = kinds[kind] if kind else (overview, "", "madbench ls KIND lists one of these")
-    arguments: dict[str | None, list[Any]] = {
-        "labels": [specs or ["@table1"]],
-        "profiles": [specs or []],
-        "runs": [results, specs or []],
-        None: [results],
-    }
-    rows = rows_of(*arguments.get(kind, []))
-    if as_json:
-        print_json(rows)
-        return
-    console = Console(highlight=False)
-    if kind == "runs":
-        if rows:
-            _print_runs(console, rows)
-            libraries = dict.fromkeys(row["details"]["products"] for row in rows if "products" in row["details"])
-            if libraries:
-                console.print(f"matrix products on a CPU: {'; '.join([*libraries][:3])}", **PLAIN)
-        else:
-            folder = results or RESULTS
-            which_runs = " of these labels and changes" if specs else f"; {training_command(folder)} makes some"
-            console.print(f"no runs in {folder}{which_runs}", **PLAIN)
-        return
-    if kind == "profiles":
-        _print_profiles(console, rows, has_keys=bool(specs))
-        return
+
+def _print_rows(console: Console, rows: ListRows, caption: str, is_of_families: bool) -> None:
+    """Print a table of rows with the same columns, and below it the problems of the rows that cannot be loaded.
+
+    The settings of families are a second table.
+    """
     sound = [row for row in rows if "problem" not in row]
-    if kind == "families":
+    if is_of_families:
         settings = [{"family": row["family"], "settings": row.pop("settings") or "none"} for row in sound]
     numbers = [name for name in sound[0] if any(isinstance(row[name], (int, float)) for row in sound)]
     cells = [row | ({"label": display_name(row["label"])} if "label" in row else {}) for row in sound]
     print_lines(console, table_lines(cells, numbers, console.width))
     console.print(caption, style="table.caption")
-    if kind == "families":
+    if is_of_families:
         console.print("\nWhat KEY can be in model.KEY=VALUE:\n")
         print_lines(console, table_lines(settings, width=console.width))
     for row in rows[len(sound) :]:
@@ -162,7 +170,7 @@ def print_keys(console: Console, suite: Suite, verb: str) -> None:
 
 
 def _print_runs(console: Console, rows: ListRows) -> None:
-    """Print one line per run. If the terminal is too narrow, print three lines per run, with the folder in the last."""
+    """Print the runs, and below them the libraries that computed matrix products on a CPU."""
     cells_of_runs = []
     have_other_code = any(row["code"] for row in rows)
     for row in rows:
@@ -178,6 +186,14 @@ def _print_runs(console: Console, rows: ListRows) -> None:
         line |= {"steps/s": None if speed is None else f"{speed:.1f}"}
         line |= {"code": row["code"] or None} if have_other_code else {}
         cells_of_runs.append(line | {"folder": row["folder"]})
+    _print_run_lines(console, cells_of_runs)
+    libraries = dict.fromkeys(row["details"]["products"] for row in rows if "products" in row["details"])
+    if libraries:
+        console.print(f"matrix products on a CPU: {'; '.join([*libraries][:3])}", **PLAIN)
+
+
+def _print_run_lines(console: Console, cells_of_runs: Sequence[dict[str, Any]]) -> None:
+    """Print one line per run. If the terminal is too narrow, print three lines per run, with the folder in the last."""
     lines = table_lines(cells_of_runs, right=("lr", "wd", "seed", "result", "steps/s"))
     if cell_len(lines[0]) <= console.width:
         print_lines(console, lines)

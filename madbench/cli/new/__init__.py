@@ -136,8 +136,12 @@ def new(
             raise no_effect(flag, f"on a {kind}")
     if kind == "claim":
         write_claim(name, called, output, format == "json")
-        return
-    into = into or Path()
+    else:
+        _write_package(kind, name, into or Path())
+
+
+def _write_package(kind: str, name: str, into: Path) -> None:
+    """Write the package ``name`` to a folder of this name in ``into``, and print the commands that come next."""
     snake = _identifier(kind, name)
     folder = into / name
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):

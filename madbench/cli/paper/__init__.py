@@ -98,13 +98,13 @@ def paper(
     flag_values = {**choices.flags, LAYOUT_FLAGS: shape != LayoutOptions()}
     flag_values |= dict.fromkeys(map(str, overrides), True)
     flags = [flag for flag, value in flag_values.items() if value]
-    if len(names) < 2:
-        if flags:
-            raise no_effect(flags[0], "without an item")
-        if names:
-            print_items(load_paper(names[0]), choices.results, print_options)
-        else:
-            print_papers(choices.results, print_options)
+    if len(names) < 2 and flags:
+        raise no_effect(flags[0], "without an item")
+    if not names:
+        print_papers(choices.results, print_options)
+        return
+    if len(names) == 1:
+        print_items(load_paper(names[0]), choices.results, print_options)
         return
     if (choices.output or shape != LayoutOptions()) and (choices.dry_run or not choices.figures):
         given_option = f"--output {choices.output}" if choices.output else LAYOUT_FLAGS
