@@ -17,6 +17,7 @@ from pathlib import Path
 
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors, make_folder, refuse_link, remove
+from madbench.text.byte_tokenizer import Tokenizer
 from madbench.text.corpus import PARTIAL, Corpus, open_corpus
 from madbench.text.documents import Source
 from madbench.text.folder_tokenizer import PREFIX, folder_of
@@ -90,23 +91,19 @@ def prepare(
     Raises ``ConfigError`` for sources, options or a folder that cannot be used. Raises ``StoreError`` for a full disk,
     a damaged folder, and a folder that another process is using.
     """
-    folder, validation, force = Path(folder), options.validation, options.force
+    folder, validation = Path(folder), options.validation
     if not 0 < validation < 1:
         usual = PrepareOptions.validation
         raise ConfigError(f"validation {validation:g}: expected a share above 0 and below 1, such as {usual}")
     limits = options.limits
     sources = find_sources(words, options.text_key, limits, options.skip_bad)
-    vocab_size = trained_size(tokenizer)
-    chosen = None if vocab_size else load_tokenizer(tokenizer)
-    identity = tokenizer
-    if chosen and tokenizer.endswith(".json"):
-        identity = f"{chosen.spec} {chosen.digest}"
-    if chosen and folder_of(tokenizer):  # independent of its location
-        identity = f"{PREFIX}{chosen.digest}"
+    chosen = None if trained_size(tokenizer) else load_tokenizer(tokenizer)
+    identity = _tokenizer_identity(tokenizer, chosen)
     recipe = Recipe(name or folder.resolve().name, identity, float(validation), options.text_key)
+    request = _Request(folder, recipe, sources, options.force)
 
     partial_folder = folder / PARTIAL
-    if not force and (corpus := _finished_corpus(folder, recipe, sources)):
+    if corpus := request.finished_corpus():
         if not partial_folder.exists() or not os.access(folder, os.W_OK):
             return corpus  # no lock: the folder may be read-only
     with explain_os_errors(folder):
@@ -116,22 +113,17 @@ def prepare(
             refuse_link(path)
         if (partial_folder / MANIFEST).exists():
             install_corpus(folder)
-        if not force and (corpus := _finished_corpus(folder, recipe, sources)):
+        if corpus := request.finished_corpus():
             if not (partial_folder / PROGRESS).exists():  # nothing can be resumed from it
                 with explain_os_errors(folder):
                     remove(partial_folder)
             return corpus
-        enough = round(min(FEWEST_VALIDATION_DOCUMENTS / validation, 1e9))
-        count = sum(1 for _ in itertools.islice(_documents(sources), enough))
-        rule = SplitRule(recipe.validation, by_tail=count < enough)
-        state = _unfinished_state(folder, recipe, sources, rule, force)
+        rule = _split_rule(sources, recipe.validation)
+        state = request.unfinished_state(rule)
         if state is None:
             notes = (chosen.note,) if chosen and chosen.note else ()
             if chosen is None:
-                assert vocab_size is not None
-                chosen = train_bpe(_sample(sources, rule, on_progress), vocab_size)
-                trained_on = f"the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
-                notes = (f"the tokenizer was trained on {trained_on}",)
+                chosen, notes = _trained_tokenizer(tokenizer, sources, rule, on_progress)
             state = start_corpus(folder, recipe, rule, chosen, notes)
         else:
             chosen = chosen or load_tokenizer(tokenizer, partial_folder)
@@ -143,6 +135,34 @@ def prepare(
         state = _pass_over(sources, folder, state, encoder, workers, limits.total, on_progress)
         state.complete(folder)
     return open_corpus(folder)
+
+
+def _tokenizer_identity(tokenizer: str, chosen: Tokenizer | None) -> str:
+    """The text that stands for a tokenizer in the recipe of a corpus. It does not depend on the place of its folder.
+
+    ``chosen`` is the loaded tokenizer. None if it is trained on the corpus.
+    """
+    if chosen and folder_of(tokenizer):
+        return f"{PREFIX}{chosen.digest}"
+    return f"{chosen.spec} {chosen.digest}" if chosen and tokenizer.endswith(".json") else tokenizer
+
+
+def _split_rule(sources: list[Source], validation: float) -> SplitRule:
+    """The rule that divides documents between training and validation. A few documents are divided by their tails."""
+    enough = round(min(FEWEST_VALIDATION_DOCUMENTS / validation, 1e9))
+    count = sum(1 for _ in itertools.islice(_documents(sources), enough))
+    return SplitRule(validation, by_tail=count < enough)
+
+
+def _trained_tokenizer(
+    tokenizer: str, sources: list[Source], rule: SplitRule, on_progress: OnProgress
+) -> tuple[Tokenizer, tuple[str, ...]]:
+    """Train the tokenizer ``bpe:N`` on the training text, and return it with the notes of the corpus about it."""
+    vocab_size = trained_size(tokenizer)
+    assert vocab_size is not None
+    trained_on = f"the first {BPE_SAMPLE_CHARACTERS:,} characters of train, or all of it"
+    notes = (f"the tokenizer was trained on {trained_on}",)
+    return train_bpe(_sample(sources, rule, on_progress), vocab_size), notes
 
 
 def default_corpus(results: Path | str, cache: Path | None = None) -> Corpus:
@@ -166,45 +186,56 @@ def _default_folder(results: Path | str) -> Path:
     return Path(results) / "corpora" / f"stdlib-{platform.python_version()}"
 
 
-def _finished_corpus(folder: Path, recipe: Recipe, sources: list[Source]) -> Corpus | None:
-    """The finished corpus in ``folder``, if it is the requested one. None if there is no finished corpus.
+@dataclass(frozen=True)
+class _Request:
+    """A requested corpus, which may be in its folder already, whole or in part."""
 
-    ``recipe`` and ``sources`` are the request. Raises ``ConfigError`` if the folder holds another corpus.
-    """
-    manifest = load(Manifest, folder / MANIFEST)
-    if manifest is None:
-        if (folder / PARTIAL).exists() or not any((folder / f"{split}.bin").exists() for split in SPLITS):
+    folder: Path
+    recipe: Recipe
+    sources: list[Source]
+    force: bool
+    """True to make the corpus again, and to remove what the folder has."""
+
+    def finished_corpus(self) -> Corpus | None:
+        """The corpus in the folder, if it is finished. None if it is not, or if it is made again.
+
+        Raises ``ConfigError`` if the folder holds another corpus.
+        """
+        if self.force:
             return None
-        raise ConfigError(f"{folder}: holds token files of another program; choose another folder, or --force")
-    if difference := manifest.difference(recipe, sources):
-        raise ConfigError(f"{folder}: holds another corpus ({difference}); choose another folder, or --force")
-    return open_corpus(folder)
+        folder, manifest = self.folder, load(Manifest, self.folder / MANIFEST)
+        if manifest is None:
+            if (folder / PARTIAL).exists() or not any((folder / f"{split}.bin").exists() for split in SPLITS):
+                return None
+            raise ConfigError(f"{folder}: holds token files of another program; choose another folder, or --force")
+        if difference := manifest.difference(self.recipe, self.sources):
+            raise ConfigError(f"{folder}: holds another corpus ({difference}); choose another folder, or --force")
+        return open_corpus(folder)
 
+    def unfinished_state(self, rule: SplitRule) -> PreparationState | None:
+        """The state of the corpus in the folder, if it is unfinished. None if the preparation begins from the start.
 
-def _unfinished_state(
-    folder: Path, recipe: Recipe, sources: list[Source], rule: SplitRule, force: bool
-) -> PreparationState | None:
-    """The state of an unfinished corpus of this request in ``folder``. None if the preparation begins from the start.
-
-    The request is ``recipe``, ``sources`` and ``rule``. Raises ``ConfigError`` for an unfinished corpus of another
-    request, and ``StoreError`` for a damaged one. If ``force`` is true, such a corpus is removed instead.
-    """
-    try:
-        if state := load(PreparationState, folder / PARTIAL / PROGRESS):
-            begun = sources[: len(state.manifest.sources)]  # later sources may have changed
-            difference = state.manifest.difference(recipe, begun)
-            if not difference and state.manifest.split_rule == str(rule):
-                return state
-            raise ConfigError(
-                f"{folder}: holds an unfinished corpus of another request ({difference or state.manifest.split_rule}); "
-                "finish that one, choose another folder, or --force"
-            )
-    except (ConfigError, StoreError):
-        if not force:
-            raise
-    with explain_os_errors(folder):
-        remove(folder / PARTIAL)
-    return None
+        Raises ``ConfigError`` for an unfinished corpus of another request or with another ``rule``, and ``StoreError``
+        for a damaged one. If :attr:`force` is true, such a corpus is removed instead.
+        """
+        folder = self.folder
+        try:
+            if state := load(PreparationState, folder / PARTIAL / PROGRESS):
+                begun = self.sources[: len(state.manifest.sources)]  # later sources may have changed
+                difference = state.manifest.difference(self.recipe, begun)
+                if not difference and state.manifest.split_rule == str(rule):
+                    return state
+                raise ConfigError(
+                    f"{folder}: holds an unfinished corpus of another request "
+                    f"({difference or state.manifest.split_rule}); "
+                    "finish that one, choose another folder, or --force"
+                )
+        except (ConfigError, StoreError):
+            if not self.force:
+                raise
+        with explain_os_errors(folder):
+            remove(folder / PARTIAL)
+        return None
 
 
 def _documents(sources: list[Source]) -> Iterator[str]:
