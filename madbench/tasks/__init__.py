@@ -59,16 +59,16 @@ def task_names() -> tuple[str, ...]:
 
 
 def tasks_of(suite: str) -> tuple[str, ...]:
-    """The names of the tasks of the suite named ``suite``. The empty name stands for the main suite.
+    """The names of the tasks of the suite named ``suite``, in the order of :func:`task_names`.
 
-    Tasks that cannot be loaded count as tasks of the main suite.
+    Tasks that cannot be loaded count as tasks of the default suite of a task.
     """
 
     def suite_of(task: str) -> str:
         try:
             return settings_class(task).suite
         except ConfigError:
-            return ""
+            return TaskSetting.suite
 
     return tuple(task for task in task_names() if suite_of(task) == suite)
 

@@ -62,7 +62,7 @@ class TaskSetting(abc.ABC):
       decoded from the vector of the last position.
     - ``solved_share``: a run has solved the task if its accuracy is above this fraction of the way from chance to
       ceiling.
-    - ``suite``: the name of the suite that trains the task. The main suite if empty.
+    - ``suite``: the name of the suite that trains the task.
     """
 
     heading: ClassVar[str]
@@ -70,7 +70,7 @@ class TaskSetting(abc.ABC):
     roles: ClassVar[Mapping[str, str]]
     model: ClassVar[Literal["language_model", "autoencoder"]] = "language_model"
     solved_share: ClassVar[float] = 0.9
-    suite: ClassVar[str] = ""
+    suite: ClassVar[str] = "mad"
 
     vocab_size: int
     """Number of token ids, special ones included."""

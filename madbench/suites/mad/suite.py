@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from madbench.config import TASKS
 from madbench.suites.columns import Average
 from madbench.suites.tokens import TokenProfile, TokenSuite
-from madbench.tasks import tasks_of
 
 NAME = "mad"
 AVERAGE = "mad_average"
@@ -34,7 +33,7 @@ class MadProfile(TokenProfile):
 
 
 class MadSuite(TokenSuite):
-    """The suite with the six tasks of MAD, and with tasks of installed packages that name this suite or no suite."""
+    """The suite with the six tasks of MAD, and with tasks of installed packages that name no other suite."""
 
     name = NAME
     title = "MAD tasks"
@@ -45,10 +44,6 @@ class MadSuite(TokenSuite):
     reference = "madbench.suites.mad.peer"
     averages = {AVERAGE: Average("MAD avg", "MAD average", MAD_TASKS)}
     fidelities = ("corrected", "published")
-
-    def tasks(self) -> Sequence[str]:
-        """The six tasks of MAD, then the tasks of installed packages that name this suite or no suite."""
-        return (*MAD_TASKS, *(task for name in (NAME, "") for task in tasks_of(name) if task not in MAD_TASKS))
 
     def usual_tasks(self) -> Sequence[str]:
         return MAD_TASKS
