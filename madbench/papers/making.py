@@ -339,12 +339,9 @@ def stored_verdicts(request: Request) -> dict[str, Any]:
         raise StoreError(f"{_record(request)}: cannot be read: {error}; remove it and make the item again") from None
 
 
-def command_of(paper: Paper, item: Item, profile: str = QUICK) -> str:
-    """The command that makes an item with a profile. Empty if madbench does not make the item."""
-    if not item.is_made_here:
-        return ""
-    profile_words = "" if profile == QUICK else f" --profile {profile}"
-    return f"madbench paper {paper.name} {item.id}{profile_words}"
+def command_of(paper: Paper, item: Item) -> str:
+    """The command that makes an item. Empty if madbench does not make the item."""
+    return f"madbench paper {paper.name} {item.id}" if item.is_made_here else ""
 
 
 def check_profile(item: Item, profile: str) -> None:

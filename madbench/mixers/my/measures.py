@@ -20,9 +20,9 @@ from madbench.mixers.my.arguments import dotted
 from madbench.mixers.my.operations import count_flops
 from madbench.mixers.my.operator import (
     ModuleMixer,
-    asks_for,
     make,
     states_cost,
+    takes_heads,
     takes_steps,
     wrap_user_errors,
     wrong_output,
@@ -263,11 +263,11 @@ def traits(label: Any) -> Traits:
         try:
             mixer = ModuleMixer(measure_cost(label, SMALL))
         except MadbenchError:
-            return Traits(trains_alone=True, has_heads=asks_for(label.path, "n_head"))
+            return Traits(trains_alone=True, has_heads=takes_heads(label.path))
         try:
             outputs = tuple(output_names(mixer, SMALL.d_model))
         except Exception:  # no output map was found, or the module needs float32: nothing is scaled down
             outputs = ()
     start = ("module",) if mixer.allocation.total else ()
-    has_heads = asks_for(label.path, "n_head")
+    has_heads = takes_heads(label.path)
     return Traits(outputs=outputs, keeps_init=start, has_heads=has_heads, trains_alone=True)

@@ -324,13 +324,9 @@ def _is_unnamed(parameter: inspect.Parameter) -> bool:
     return parameter.kind is parameter.POSITIONAL_ONLY
 
 
-def asks_for(path: str, name: str) -> bool:
-    """True if the class or function at a path has an argument for a size.
-
-    ``name`` is the size, a key of ``SPELLINGS`` such as ``n_head``. The argument may have any of the names listed
-    there.
-    """
-    return bool(set(SPELLINGS[name]) & set(_parameters(path) or {}))
+def takes_heads(path: str) -> bool:
+    """True if the class or function at a path has an argument for the number of heads, by any of its ``SPELLINGS``."""
+    return bool(set(SPELLINGS["n_head"]) & set(_parameters(path) or {}))
 
 
 @contextmanager

@@ -141,7 +141,7 @@ def changed_data(setting: Digits, split: Literal["train", "test"], seed: int, ch
     return change_examples(change, x, classes, setting.patch)
 
 
-def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[AdapterAccuracy]:
+def adaptations(path: Any) -> Iterator[AdapterAccuracy]:
     """Train adapters of the model whose weights are at ``path``, and yield their accuracies.
 
     There is one result for each change of the task, each side of a mixer and each rank. Each starts from the same
@@ -149,7 +149,7 @@ def adaptations(path: Any, ranks: Sequence[int] = RANKS) -> Iterator[AdapterAccu
     """
     for change in CHANGES:
         for side, names in SIDES.items():
-            for rank in ranks:
+            for rank in RANKS:
                 model, job = load_model(path)
                 setting, seed = setting_of(job), job.derived_seed("data")
                 assert isinstance(setting, Digits)  # of TASK
