@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_type_hints
 
 from madbench.api.calls import Changes, changes_of, words_of
 from madbench.config import check_seeds, field_docs, parse_seeds
-from madbench.config.allowed import check_argument
+from madbench.config.allowed import check_argument, parameter_types
 from madbench.config.options import declared_parameter
 from madbench.errors import ConfigError
 from madbench.execute.base import ForceOption, Policy, seconds_of
@@ -230,8 +229,8 @@ def with_arguments(
         signature = inspect.signature(function)
         *own, variadic = signature.parameters.values()
         assert variadic.annotation == f"Unpack[{group.__name__}]"
-        keyword, known = inspect.Parameter.KEYWORD_ONLY, vars(sys.modules[function.__module__])
-        own = [each.replace(annotation=eval(each.annotation, known)) if each.kind == keyword else each for each in own]
+        keyword, own_types = inspect.Parameter.KEYWORD_ONLY, parameter_types(function)
+        own = [each.replace(annotation=own_types[each.name]) if each.kind == keyword else each for each in own]
         shared = [
             inspect.Parameter(name, keyword, default=defaults[name], annotation=hint)
             for name, hint in get_type_hints(group).items()

@@ -10,7 +10,7 @@ import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from madbench.config.options import Parameter
 from madbench.config.settings import check_bounds, convert
@@ -38,14 +38,10 @@ def with_checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorate ``function`` so that a call checks each argument against its annotation (:func:`check_argument`).
 
     Arguments of NumPy, torch and pandas are converted to Python's types first. Parameters without an annotation are
-    not checked. An annotation that is text is evaluated in the module of the function, which must import its types.
+    not checked. The module of the function must import the types of its parameters; that of the result is not needed.
     """
     signature = inspect.signature(function)
-
-    @functools.cache
-    def hint(name: str) -> Any:
-        annotation = signature.parameters[name].annotation
-        return eval(annotation, vars(sys.modules[function.__module__])) if isinstance(annotation, str) else annotation
+    hints = functools.cache(lambda: parameter_types(function))
 
     @functools.wraps(function)
     def checked(*arguments: _P.args, **settings: _P.kwargs) -> _R:
@@ -54,12 +50,18 @@ def with_checked_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         except TypeError as error:
             raise TypeError(f"{function.__qualname__}() {error}") from None
         for name, value in call.arguments.items():
-            if hint(name) is not inspect.Parameter.empty:
+            if name in hints():
                 call.arguments[name] = plain_values(value)
-                check_argument(name, call.arguments[name], hint(name))
+                check_argument(name, call.arguments[name], hints()[name])
         return function(*call.args, **call.kwargs)
 
     return checked
+
+
+def parameter_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """The types of the parameters with an annotation, by name. The type of the result need not be importable."""
+    annotations = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+    return get_type_hints(types.SimpleNamespace(__annotations__=annotations), vars(sys.modules[function.__module__]))
 
 
 def check_argument(name: str, value: Any, hint: Any, option: Parameter | None = None) -> None:
