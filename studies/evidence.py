@@ -33,7 +33,8 @@ from madbench.analysis.findings_table import findings_table
 from madbench.analysis.inference import LEVEL, Difference, Sample, combination
 from madbench.analysis.power import ENOUGH_POWER, MOST_SEEDS, seeds_needed
 from madbench.analysis.quantities import difference_text, heading, is_average, p_text, parts_of, signed_text
-from madbench.analysis.registration import EXPLORATORY, Registration, load_registration, registered_findings
+from madbench.analysis.registered_findings import EXPLORATORY, registered_findings
+from madbench.analysis.registration import Registration, load_registration
 from madbench.analysis.samples import Samples, samples_of
 from madbench.analysis.scores import Results
 from madbench.analysis.selection import Selection

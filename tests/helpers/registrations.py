@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from madbench.analysis import registration
-from madbench.analysis.registration import load_registration, registered_findings, registration_notes
+from madbench.analysis.registered_findings import EXPLORATORY, registered_findings, registration_notes
+from madbench.analysis.registration import load_registration
 from madbench.jobs import content_id
 from madbench.suites.mad.suite import MAD_TASKS
 
@@ -29,7 +29,7 @@ def judge(file: Path) -> tuple[str, list[str]]:
     The runs are in the folder ``results`` beside the file.
     """
     found, results = load_registration(file, file.parent / "results")
-    rows = [row for row in registered_findings(found, results) if row.claim.group != registration.EXPLORATORY]
+    rows = [row for row in registered_findings(found, results) if row.claim.group != EXPLORATORY]
     return " ".join(registration_notes(found, file, results)), [row.verdict_text for row in rows]
 
 

@@ -19,7 +19,8 @@ def print_registered(
     Raises ``ConfigError`` if the user chooses labels or runs, because the registration already says which ones count.
     """
     from madbench.analysis.findings_table import findings_table
-    from madbench.analysis.registration import load_registration, registered_findings, registration_notes
+    from madbench.analysis.registered_findings import registered_findings, registration_notes
+    from madbench.analysis.registration import load_registration
 
     if words or set(stored_options.given) - {"results"}:
         raise ConfigError(

@@ -16,9 +16,9 @@ import pytest
 from hypermlp_claims import REFERENCE
 from installed import forget_installed
 from madbench import config
-from madbench.analysis import registration
 from madbench.analysis.baselines import HEURISTIC, baseline_values
-from madbench.analysis.registration import changed_claims, changed_values, load_registration, register
+from madbench.analysis.registered_findings import changed_claims, changed_sentence, changed_values
+from madbench.analysis.registration import load_registration, register
 from madbench.analysis.verdict_inputs import changed_inputs
 from madbench.suites.language.columns import LOSS
 from madbench.suites.mad.suite import AVERAGE as MAD_AVERAGE
@@ -136,7 +136,7 @@ def test_registered_thresholds_are_used_if_the_present_analysis_has_others(file_
 def test_the_first_five_changed_values_are_listed_and_the_rest_counted(count, more):
     named = [f"value_{i} 0, now 1" for i in range(count)]
     expected = f"Changed values: {'; '.join(named[:5])}{more}. The verdicts are provisional."
-    assert registration.changed_sentence(named) == expected
+    assert changed_sentence(named) == expected
 
 
 def test_added_and_removed_values_are_changes():

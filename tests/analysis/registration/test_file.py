@@ -9,7 +9,8 @@ import pytest
 from hypermlp_claims import CLAIMS, REFERENCE
 from madbench.analysis import claims, inference, registration, scores
 from madbench.analysis.inference import holm, sample
-from madbench.analysis.registration import changed_values, load_registration, register, registered_findings
+from madbench.analysis.registered_findings import changed_values, has_other_test, registered_findings
+from madbench.analysis.registration import load_registration, register
 from madbench.analysis.scores import Results
 from madbench.analysis.verdict_inputs import verdict_inputs
 from madbench.experiment import ExperimentOptions, prepare
@@ -110,7 +111,7 @@ def test_a_registration_has_the_threshold_and_published_numbers_of_every_claim_a
 
 def test_a_registration_binds_the_test_by_its_name_and_version(path, tmp_path):
     found, *_ = register(path, tmp_path / "results")
-    assert found.test == {"name": "moderated t", "version": 1} and not registration.has_other_test(found)
+    assert found.test == {"name": "moderated t", "version": 1} and not has_other_test(found)
 
 
 def test_a_version_of_the_test_has_its_constants():

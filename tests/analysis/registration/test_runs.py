@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from madbench.analysis.registration import lacking_runs, load_registration, register, registered_findings
+from madbench.analysis.registered_findings import lacking_runs, registered_findings
+from madbench.analysis.registration import load_registration, register
 from madbench.files import file_digest
 from madbench.jobs import Record
 from madbench.store.runs import Store
