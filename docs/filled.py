@@ -147,7 +147,7 @@ def letter_table(letters: Sequence[str]) -> str:
     Raises ``KeyError`` for an unknown letter.
     """
     from madbench.labels import family_of
-    from madbench.mixers.srg.budget import TERMS
+    from madbench.mixers.srg.allocation import TERMS
     from madbench.mixers.srg.grammar import LETTERS
 
     row_of, defaults = {row.letter: row for row in LETTERS}, vars(family_of("S").Settings())

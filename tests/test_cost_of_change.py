@@ -47,7 +47,7 @@ Letter("u", "readout gain",
     "o_t <- (1 + p) * o_t", "a letter for a test",
     "features", "readout_gain", terms=("readout_gain",), acts_on_scores=False, is_in_table1=False),"""),
     Insertion(f"{SRG}/grammar.py", "SrgLabel", "registers", "readout_gain: bool = False  # u"),
-    Insertion(f"{SRG}/budget.py", "TERMS", "'registers'",
+    Insertion(f"{SRG}/allocation.py", "TERMS", "'registers'",
         '"readout_gain": Term("d_vo", "gain of the readout", lambda a: a.vo_width),'),
     Insertion(f"{SRG}/dynamic_mlp.py", "DynamicMLP.__init__", "self._draw()", """\
 self.readout_gain = nn.Parameter(torch.empty(allocation.vo_width)) if label.readout_gain else None
@@ -200,7 +200,7 @@ def clone(tmp_path) -> Clone:
 def test_a_letter_costs_four_files_and_no_test(clone):
     """Its mixers are checked like those of other letters. Theorems are not applicable, since none was worked out."""
     clone.edit(LETTER)
-    assert clone.edited == {f"{SRG}/{name}.py" for name in ("grammar", "budget", "dynamic_mlp", "reference")}
+    assert clone.edited == {f"{SRG}/{name}.py" for name in ("grammar", "allocation", "dynamic_mlp", "reference")}
     assert not clone.added
     labels = {"R-cu-q-12o", "S-u!", "D-pu-v"}
     checks = json.loads(clone.run("-m", "madbench", "verify", *labels, "-f", "json"))

@@ -14,7 +14,7 @@ from madbench.mixers.my.family import ModuleFamily, ModuleLabel
 from madbench.mixers.my.measures import ModuleAllocation
 from madbench.mixers.named.budget import NamedAllocation, NamedLabel
 from madbench.mixers.named.family import NamedFamily
-from madbench.mixers.srg.budget import SrgAllocation
+from madbench.mixers.srg.allocation import SrgAllocation
 from madbench.mixers.srg.family import SrgFamily
 from madbench.mixers.srg.grammar import SrgLabel
 

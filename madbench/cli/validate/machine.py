@@ -29,7 +29,7 @@ from madbench.training.devices import available_cores, cpu_has_bfloat16_units, c
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-    from madbench.mixers.srg.budget import SrgAllocation
+    from madbench.mixers.srg.allocation import SrgAllocation
 
 TOLERANCE = 1e-4  # largest error of a float32 path, relative to the largest output of the reference
 LEAST_FREE_BYTES = 100 * 2**20

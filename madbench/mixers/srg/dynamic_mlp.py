@@ -15,7 +15,7 @@ from madbench.mixers.linear_maps import call, check_weights, project
 from madbench.mixers.probe import Probe
 from madbench.mixers.redrawing import redraw_parts
 from madbench.mixers.srg import block_attention, decoding, path_choice, softmax_paths, tiled
-from madbench.mixers.srg.budget import ADAPTER_OUTPUTS, SrgAllocation
+from madbench.mixers.srg.allocation import ADAPTER_OUTPUTS, SrgAllocation
 from madbench.mixers.srg.decoding import Cache
 from madbench.mixers.srg.kernels import fused
 from madbench.mixers.srg.maps import Maps, maps, probe

@@ -12,7 +12,8 @@ from madbench.errors import ConfigError, LabelError
 from madbench.jobs import NOT_AT_DEFAULT
 from madbench.labels import Explanation
 from madbench.mixers import Check, Family, Size, Traits, one_factor_apart
-from madbench.mixers.srg.budget import ADAPTER_OUTPUTS, GROUPS, SrgAllocation, solve
+from madbench.mixers.srg.allocation import ADAPTER_OUTPUTS, GROUPS, SrgAllocation
+from madbench.mixers.srg.budget import solve
 from madbench.mixers.srg.diagnosis import InvalidLabel
 from madbench.mixers.srg.grammar import (
     ALIASES,

@@ -54,7 +54,7 @@ class Letter(Explanation):
     needs: str = ""
     """Letters of which the label must have at least one, if it has this letter. Empty if the letter needs no other."""
     terms: tuple[str, ...] = ()
-    """Names of the parameters that the letter adds, as in :data:`madbench.mixers.srg.budget.TERMS`."""
+    """Names of the parameters that the letter adds, as in :data:`madbench.mixers.srg.allocation.TERMS`."""
     raises_budget: bool = False
     """True if the budget grows by the parameters that the letter adds, so that no rank must shrink for them."""
     acts_on_scores: bool = True

@@ -18,7 +18,7 @@ from madbench.mixers.srg.kernels import fused, proof
 from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, needs_plain_operators
 
 if TYPE_CHECKING:
-    from madbench.mixers.srg.budget import SrgAllocation
+    from madbench.mixers.srg.allocation import SrgAllocation
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 PATHS = ("auto", "reference", "dense", "chunked", "tiled", "sdpa", "fused")

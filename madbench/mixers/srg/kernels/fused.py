@@ -18,7 +18,7 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.mixers.derivatives import gradients
 from madbench.mixers.srg import plain
-from madbench.mixers.srg.budget import SrgAllocation
+from madbench.mixers.srg.allocation import SrgAllocation
 from madbench.mixers.srg.parts import Tables
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from madbench.mixers.srg.budget import SrgAllocation
+from madbench.mixers.srg.allocation import SrgAllocation
 from madbench.mixers.srg.kernels import fused
 
 BOUND = 3e-2  # largest relative error of an output or a gradient, as a norm; rounding to bfloat16 gives 3e-3

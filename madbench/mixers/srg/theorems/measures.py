@@ -18,7 +18,7 @@ from madbench.mixers import Family, Size, path_checks
 from madbench.mixers.checks import SMALL, sample
 from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer, maximum
 from madbench.mixers.srg import block_attention
-from madbench.mixers.srg.budget import SrgAllocation
+from madbench.mixers.srg.allocation import SrgAllocation
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import SrgLabel
 from madbench.mixers.srg.parts import EPS
