@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -40,8 +40,31 @@ MOST_ENTRIES = 30_000  # limit of the entries of a coupling at an ordinary size
 
 def checks(family: Any, label: Any) -> Iterable[Check]:
     """The checks of a label's mixer. A check that does not apply to the label has the reason as its ``reason``."""
+    mixer = _CheckedMixer(family, label)
+    yield from mixer.path_checks()
+    yield from _ordinary_checks(family, label)
+    yield from mixer.definition_checks()
+    yield from mixer.position_checks()
+    yield from mixer.paper_checks()
+
+
+@dataclass(frozen=True)
+class _CheckedMixer:
+    """The checks of a label's mixer at small sizes, in four groups."""
+
+    family: Any
+    label: Any
+
+    @property
+    def is_linear(self) -> bool:
+        return bool(self.label.base == "L")
+
+    @property
+    def base_text(self) -> str:
+        return {"": "softmax", "L": "linear", "C": "full coupling"}[self.label.base]
 
     def check(
+        self,
         name: str,
         statement: str,
         source: str,
@@ -54,86 +77,108 @@ def checks(family: Any, label: Any) -> Iterable[Check]:
 
         ``unless`` is the reason why the check does not apply. Empty if it applies.
         """
-        return Check(name, statement, source, lambda: run(*_sample(family, label, **options)), tolerance, reason=unless)
 
-    of_base = {"": "softmax", "L": "linear", "C": "full coupling"}[label.base]
-    is_linear, is_coupled, n = label.base == "L", label.base == "C", label.degree
-    yield check("causality", "A changed token does not change earlier rows.", "J within 0 .. i", _causality, 0)
-    make = functools.partial(_make, family, label)
-    size = small_size(label)
-    lengths = (1, 2, size.max_len, *(LONGER if n == 2 else ()))
-    source, what = "Def. F.3, G.1, G.3, 5.1, 6.1", "the results of loops over rows, heads and tuples"
-    loops, paths = path_checks.Loops(make), ("dense", "chunked", "linear_time") if is_linear else ("dense", "chunked")
-    options: dict[str, Any] = {"what": what, "lengths": lengths, "cpu": replace(path_checks.CPU, tolerance=ROUNDING)}
-    yield from path_checks.path_checks(loops, paths, source, **options)
-    yield from path_checks.path_checks(loops, ["step"], "decoding", name="steps", **options)
-    what = f"Decoding token by token gives the rows of all {FAR} tokens at once."
-    unless = "" if n <= 3 else f"{FAR} tokens have too many tuples of {n - 1}"
-    yield check("far steps", what, "decoding", _steps, ROUNDING, unless, size=replace(size, max_len=FAR))
-    what = "Decoding a prompt at once, then token by token, gives the outputs and gradients of the parallel form."
-    prompts = [prompt for prompt in path_checks.PROMPTS if prompt + path_checks.CONTINUED <= max(lengths)]
-    unless = "" if prompts else f"loops can compute only {max(lengths)} tokens"
-    for path in ("auto", "linear_time") if is_linear else ("auto",):
-        of_path = functools.partial(_prompt, family, label, path, prompts)
-        name = "prefill" if path == "auto" else f"prefill, {path}"
-        yield Check(name, what, "decoding", of_path, ROUNDING, reason=unless)
-    what = "Gradients equal finite differences."
-    slopes = functools.partial(path_checks.slope_residual, make, size.max_len)
-    yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
-    factors = max(getattr(label, "orders", (1,))) * (1 + getattr(label, "product", False))  # w: values are products
-    yield from bfloat16_checks(make, paths, length=max(lengths), factors=factors)
-    yield from _ordinary_checks(family, label)
-    forgets = "a running sum cannot forget a token" if is_linear else ""
-    what = "Steps of a sliding window give the last row of the window alone."
-    yield check("sliding steps", what, "decoding", _sliding_steps, ROUNDING, forgets)
-    kind = "orders 1" if n == 2 else "degree 2"
-    what = f"With {kind} it equals softmax attention with the same weights, S-p with RoPE."
-    unless = "" if label.base == "" else f"{of_base}, unlike softmax attention"
-    yield check("softmax attention", what, "Def. F.3, G.1", _softmax_attention, EXACT, unless)
-    unless = "" if is_linear else f"base {of_base}" if label.base else "softmax has no coupling matrix"
-    unless = unless or ("a coupling matrix has no positions" if label.rope else "")
-    what = "Full coupling matrices or tensors W_q W_k / sqrt(e) give the same rows."
-    size = small_size(label) if n == 2 else replace(small_size(label, n_head=1), d_model=max(3, len(label.parts)))
-    yield check("full coupling", what, "Def. 5.1, 6.1", _full_coupling, ROUNDING, unless, size=size)
-    unless = "" if label.base == "" else "weights are not normalized"
-    what = "Without queries all tuples of a row have the same weight, so that 1 / weight is their number."
-    yield check("mask", what, "eq. 39, Def. G.1", _equal_weights, 1e-6, unless)
-    unless = "" if label.tuples == STRICT else "every row has tuples"
-    what = "A row without tuples is zero, and all gradients are finite."
-    yield check("empty rows", what, "Remark G.2", _empty_rows, 0, unless)
-    unless = "" if label.rope else "the label has no RoPE"
-    what = "A sequence at later positions has the same rows."
-    yield check("RoPE", what, "Remark F.5", _shift_error, ROUNDING, unless)
-    what = "Under bfloat16 autocast too, rows are the same at positions that bfloat16 cannot represent."
-    yield check("RoPE in bfloat16", what, "Remark F.5", functools.partial(_shift_error, is_mixed=True), MIXED, unless)
-    if label.rope and n > 2:
-        what = "If queries and keys of every slot are rotated as for pairs, scores depend on absolute positions."
-        yield replace(check("naive rotation", what, "ours", _naive_rotation, 0.1), is_difference=True)
-    unless = "RoPE distinguishes positions" if label.rope else ""
-    if label.tuples == STRICT and small_size(label).max_len < n - 1:
-        unless = "a sequence that has tuples is too long for a check"
-    if not unless and n > 2 and label.tuples != ALL and (is_coupled or label.unshared):
-        what = "A bidirectional mixer depends on the order of the tokens: slots differ, the first has the newest."
-        yield replace(
-            check("depends on order", what, "Def. G.3", _permutation_error, 1e-6, causal=False), is_difference=True
-        )
-    else:
-        what = "For a bidirectional mixer, permuted tokens give permuted rows."
-        yield check("permutation", what, "Def. F.3, G.1", _permutation_error, ROUNDING, unless, causal=False)
-    what = "The number of parameters equals the paper's count and that of the allocation."
-    yield check("counts", what, "Remark F.4, Table 1", _counts, 0)
-    if is_linear:
-        what = "Running sums equal the sums over all tuples."
-        source = "eq. 42, 43" if label.tuples == ALL else "ours, after eq. 43"
-        yield check("linear time", what, source, _linear_time, ROUNDING)
-    if is_coupled and n > 2:
-        unless = "" if label.tuples == ALL else "Theorem G.4 sums over all tuples"
-        what = "C = f, W = w in the domain base give the full sum; so does the part of f w symmetric in j1, j2."
-        yield check("symmetric part", what, "Theorem G.4", _representation, ROUNDING, unless)
-    if is_coupled and n == 2:
-        unless = "" if max(label.orders) > 1 else "a single factor has a gradient at C = 0 (Theorem 4.4)"
-        what = "At C = 0, a product of two or more factors has no gradient in C."
-        yield check("start", what, "Def. 5.1", _gradient_at_zero, 0, unless)
+        def residual() -> float:
+            return run(*_sample(self.family, self.label, **options))
+
+        return Check(name, statement, source, residual, tolerance, reason=unless)
+
+    def path_checks(self) -> Iterator[Check]:
+        """The checks that all paths and decoding compute the results of loops."""
+        label, n, size = self.label, self.label.degree, small_size(self.label)
+        yield self.check("causality", "A changed token does not change earlier rows.", "J within 0 .. i", _causality, 0)
+        make = functools.partial(_make, self.family, label)
+        lengths = (1, 2, size.max_len, *(LONGER if n == 2 else ()))
+        source, what = "Def. F.3, G.1, G.3, 5.1, 6.1", "the results of loops over rows, heads and tuples"
+        loops = path_checks.Loops(make)
+        paths = ("dense", "chunked", "linear_time") if self.is_linear else ("dense", "chunked")
+        options: dict[str, Any] = {
+            "what": what,
+            "lengths": lengths,
+            "cpu": replace(path_checks.CPU, tolerance=ROUNDING),
+        }
+        yield from path_checks.path_checks(loops, paths, source, **options)
+        yield from path_checks.path_checks(loops, ["step"], "decoding", name="steps", **options)
+        what = f"Decoding token by token gives the rows of all {FAR} tokens at once."
+        unless = "" if n <= 3 else f"{FAR} tokens have too many tuples of {n - 1}"
+        far = replace(size, max_len=FAR)
+        yield self.check("far steps", what, "decoding", _steps, ROUNDING, unless, size=far)
+        what = "Decoding a prompt at once, then token by token, gives the outputs and gradients of the parallel form."
+        prompts = [prompt for prompt in path_checks.PROMPTS if prompt + path_checks.CONTINUED <= max(lengths)]
+        unless = "" if prompts else f"loops can compute only {max(lengths)} tokens"
+        for path in ("auto", "linear_time") if self.is_linear else ("auto",):
+            of_path = functools.partial(_prompt, self.family, label, path, prompts)
+            name = "prefill" if path == "auto" else f"prefill, {path}"
+            yield Check(name, what, "decoding", of_path, ROUNDING, reason=unless)
+        what = "Gradients equal finite differences."
+        slopes = functools.partial(path_checks.slope_residual, make, size.max_len)
+        yield Check("gradients", what, "autograd", slopes, path_checks.SLOPES)
+        factors = max(getattr(label, "orders", (1,))) * (1 + getattr(label, "product", False))  # w: values are products
+        yield from bfloat16_checks(make, paths, length=max(lengths), factors=factors)
+
+    def definition_checks(self) -> Iterator[Check]:
+        """The checks of windows, of other mixers that are equal to this one, and of the tuples of a row."""
+        label, n = self.label, self.label.degree
+        forgets = "a running sum cannot forget a token" if self.is_linear else ""
+        what = "Steps of a sliding window give the last row of the window alone."
+        yield self.check("sliding steps", what, "decoding", _sliding_steps, ROUNDING, forgets)
+        kind = "orders 1" if n == 2 else "degree 2"
+        what = f"With {kind} it equals softmax attention with the same weights, S-p with RoPE."
+        unless = "" if label.base == "" else f"{self.base_text}, unlike softmax attention"
+        yield self.check("softmax attention", what, "Def. F.3, G.1", _softmax_attention, EXACT, unless)
+        unless = f"base {self.base_text}" if label.base else "softmax has no coupling matrix"
+        unless = "" if self.is_linear else unless
+        unless = unless or ("a coupling matrix has no positions" if label.rope else "")
+        what = "Full coupling matrices or tensors W_q W_k / sqrt(e) give the same rows."
+        size = small_size(label) if n == 2 else replace(small_size(label, n_head=1), d_model=max(3, len(label.parts)))
+        yield self.check("full coupling", what, "Def. 5.1, 6.1", _full_coupling, ROUNDING, unless, size=size)
+        unless = "" if label.base == "" else "weights are not normalized"
+        what = "Without queries all tuples of a row have the same weight, so that 1 / weight is their number."
+        yield self.check("mask", what, "eq. 39, Def. G.1", _equal_weights, 1e-6, unless)
+        unless = "" if label.tuples == STRICT else "every row has tuples"
+        what = "A row without tuples is zero, and all gradients are finite."
+        yield self.check("empty rows", what, "Remark G.2", _empty_rows, 0, unless)
+
+    def position_checks(self) -> Iterator[Check]:
+        """The checks of rotary positions, and of the order of the tokens."""
+        label, n = self.label, self.label.degree
+        unless = "" if label.rope else "the label has no RoPE"
+        what = "A sequence at later positions has the same rows."
+        yield self.check("RoPE", what, "Remark F.5", _shift_error, ROUNDING, unless)
+        what = "Under bfloat16 autocast too, rows are the same at positions that bfloat16 cannot represent."
+        shift_error = functools.partial(_shift_error, is_mixed=True)
+        yield self.check("RoPE in bfloat16", what, "Remark F.5", shift_error, MIXED, unless)
+        if label.rope and n > 2:
+            what = "If queries and keys of every slot are rotated as for pairs, scores depend on absolute positions."
+            yield replace(self.check("naive rotation", what, "ours", _naive_rotation, 0.1), is_difference=True)
+        unless = "RoPE distinguishes positions" if label.rope else ""
+        if label.tuples == STRICT and small_size(label).max_len < n - 1:
+            unless = "a sequence that has tuples is too long for a check"
+        if not unless and n > 2 and label.tuples != ALL and (label.base == "C" or label.unshared):
+            what = "A bidirectional mixer depends on the order of the tokens: slots differ, the first has the newest."
+            order_check = self.check("depends on order", what, "Def. G.3", _permutation_error, 1e-6, causal=False)
+            yield replace(order_check, is_difference=True)
+        else:
+            what = "For a bidirectional mixer, permuted tokens give permuted rows."
+            yield self.check("permutation", what, "Def. F.3, G.1", _permutation_error, ROUNDING, unless, causal=False)
+
+    def paper_checks(self) -> Iterator[Check]:
+        """The checks of the paper's counts and of its other forms of the same mixer."""
+        label, is_of_pairs = self.label, self.label.degree == 2
+        what = "The number of parameters equals the paper's count and that of the allocation."
+        yield self.check("counts", what, "Remark F.4, Table 1", _counts, 0)
+        if self.is_linear:
+            what = "Running sums equal the sums over all tuples."
+            source = "eq. 42, 43" if label.tuples == ALL else "ours, after eq. 43"
+            yield self.check("linear time", what, source, _linear_time, ROUNDING)
+        if label.base == "C" and not is_of_pairs:
+            unless = "" if label.tuples == ALL else "Theorem G.4 sums over all tuples"
+            what = "C = f, W = w in the domain base give the full sum; so does the part of f w symmetric in j1, j2."
+            yield self.check("symmetric part", what, "Theorem G.4", _representation, ROUNDING, unless)
+        if label.base == "C" and is_of_pairs:
+            unless = "" if max(label.orders) > 1 else "a single factor has a gradient at C = 0 (Theorem 4.4)"
+            what = "At C = 0, a product of two or more factors has no gradient in C."
+            yield self.check("start", what, "Def. 5.1", _gradient_at_zero, 0, unless)
 
 
 def _ordinary_checks(family: Any, label: Any) -> Iterable[Check]:
