@@ -135,89 +135,96 @@ def features() -> Iterator[Check]:
 
 def constructions() -> Iterator[Check]:
     """The checks of the paper's constructions of weights for genes, a plane, pixels and time series (B.1.3 to B.4)."""
-
-    def activations(alleles: Sequence[int]) -> float:
-        """The largest error of linear attention with the paper's weights, over the alleles of a sequence.
-
-        The weights are those for sequences of four alleles. The target of an allele is 1 if it is always active or all
-        alleles that it needs are in the sequence, otherwise 0.
-        """
-        c = np.zeros((5, 5))
-        for allele, needed in ACTIVATED_BY.items():
-            c[allele, needed] = 1 / max(1, len(needed))
-            if not needed:
-                c[allele] = 1 / 4
-        active = [allele in ACTIVATED_BY and {*ACTIVATED_BY[allele]} <= {*alleles} for allele in alleles]
-        return largest(linear_attention(c, np.ones(5), np.eye(5)[None, list(alleles)])[0] - active)
-
-    def genes() -> float:
-        return max(map(activations, ([1, 2, 3, 4], [0, 1, 2, 3], [4, 3, 1, 0], [0, 1, 2, 4])))
-
-    def pixels() -> float:
-        black = np.random.default_rng(0).random((5, 6)) < 0.5
-        offsets = [(0, 0), (-1, 0), (1, 0), (0, -3), (0, 2)]
-        places = [(row, column) for row in range(5) for column in range(6)]
-        c = np.zeros((31, 31))
-        for i, (row, column) in enumerate(places):
-            for down, right in offsets:
-                if (place := (row + down, column + right)) in places:
-                    c[1 + i, 1 + places.index(place)] = 1
-        x = np.concatenate([black.reshape(-1, 1), np.eye(30)], axis=1)
-        counts = [sum(black[r + a, s + b] for a, b in offsets if (r + a, s + b) in places) for r, s in places]
-        return largest(linear_attention(c, np.eye(31)[0], x[None])[0] - counts)
-
-    def series() -> float:
-        generator, delays, length = np.random.default_rng(0), {2: 0.5, 5: -0.4}, 12
-        step = generator.normal(size=(3, 3)) / 2
-        values = [*generator.normal(size=(5, 3))]
-        while len(values) < length + 1:
-            values.append(sum(weight * values[-delay] @ step for delay, weight in delays.items()))
-        c = np.zeros((3 + length + 1, 3 + length + 1))
-        for u in range(length + 1):
-            for delay, weight in delays.items():
-                if u >= delay:
-                    c[3 + u, 3 + u - delay] = weight
-        unknown = np.array([*values[:-1], np.zeros(3)])
-        x = np.concatenate([unknown, np.eye(length + 1)], axis=1)
-        w = np.concatenate([step, np.zeros((length + 1, 3))])
-        return largest(linear_attention(c, w, x[None])[0, -1] - values[-1])
-
-    def genotype(c: Array, clips: bool, world: Genotype, length: int) -> float:
-        """The largest error of linear attention with couplings ``c`` (S, S) of alleles, over random sequences.
-
-        If ``clips``, outputs above 1 are replaced by 1. The last row and column of ``c``, those of the empty place, are
-        left out.
-        """
-        symbols, expected = world.data("test", length, 0)
-        outputs = linear_attention(c[:-1, :-1], np.ones(world.alleles), world.vectors[symbols])
-        return largest((np.minimum(1, outputs) if clips else outputs) - expected)
-
-    def diagonal() -> float:
-        world = Genotype(test_samples=100)
-        return max(genotype(world.effects, False, world, length) for length in (1, 3, 6, 12))
-
-    def clipped() -> float:
-        world = Genotype(test_samples=100)
-        always = np.array([needed == () for needed in world.activators] + [False])
-        c = np.where(always[:, None], 1.0, world.effects)
-        return max(genotype(c, True, world, length) for length in (1, 3, 6, 12))
-
-    def plane() -> float:
-        world = Plane(test_samples=50)
-        c, w = world.solution
-        symbols, expected = world.data("test", 9, 0)
-        return largest(linear_attention(c, w, world.vectors[symbols]) - expected)
-
     what = "Alleles that activate each other are told exactly at the length built for."
-    yield Check("genes", what, "B.2", genes, ROUNDING)
+    yield Check("genes", what, "B.2", _genes, ROUNDING)
     what = "At another length an allele that is always active reads L' / L: this construction does not generalize."
-    yield Check("genes at another length", what, "B.2", lambda: activations([0, 2]), 0.1, is_difference=True)
+    yield Check("genes at another length", what, "B.2", lambda: _activations([0, 2]), 0.1, is_difference=True)
     what = "With each allele at most once, always active is an effect of 1 on itself, exact at every length."
-    yield Check("genes at every length", what, "against B.2", diagonal, ROUNDING, contradicts=True)
+    yield Check("genes at every length", what, "against B.2", _diagonal, ROUNDING, contradicts=True)
     what = "With a ReLU behind, min(1, y), an allele that is always active may take 1 from every other, at any length."
-    yield Check("genes with a ReLU", what, "B.2", clipped, ROUNDING)
+    yield Check("genes with a ReLU", what, "B.2", _clipped, ROUNDING)
     what = "Effects of differences of two coordinates are a C of N^2 dimensions, of Kronecker products of 2 x 2 blocks."
-    yield Check("two coordinates", what, "B.1.3", plane, ROUNDING)
-    yield Check("pixels", "Black pixels at any set of offsets are counted at every place.", "B.3", pixels, ROUNDING)
+    yield Check("two coordinates", what, "B.1.3", _plane, ROUNDING)
+    yield Check("pixels", "Black pixels at any set of offsets are counted at every place.", "B.3", _pixels, ROUNDING)
     what = "The row of an unknown step is the autoregression over any delays."
-    yield Check("time series", what, "B.4", series, ROUNDING)
+    yield Check("time series", what, "B.4", _series, ROUNDING)
+
+
+def _activations(alleles: Sequence[int]) -> float:
+    """The largest error of linear attention with the paper's weights, over the alleles of a sequence.
+
+    The weights are those for sequences of four alleles. The target of an allele is 1 if it is always active or all
+    alleles that it needs are in the sequence, otherwise 0.
+    """
+    c = np.zeros((5, 5))
+    for allele, needed in ACTIVATED_BY.items():
+        c[allele, needed] = 1 / max(1, len(needed))
+        if not needed:
+            c[allele] = 1 / 4
+    active = [allele in ACTIVATED_BY and {*ACTIVATED_BY[allele]} <= {*alleles} for allele in alleles]
+    return largest(linear_attention(c, np.ones(5), np.eye(5)[None, list(alleles)])[0] - active)
+
+
+def _genes() -> float:
+    return max(map(_activations, ([1, 2, 3, 4], [0, 1, 2, 3], [4, 3, 1, 0], [0, 1, 2, 4])))
+
+
+def _pixels() -> float:
+    black = np.random.default_rng(0).random((5, 6)) < 0.5
+    offsets = [(0, 0), (-1, 0), (1, 0), (0, -3), (0, 2)]
+    places = [(row, column) for row in range(5) for column in range(6)]
+    c = np.zeros((31, 31))
+    for i, (row, column) in enumerate(places):
+        for down, right in offsets:
+            if (place := (row + down, column + right)) in places:
+                c[1 + i, 1 + places.index(place)] = 1
+    x = np.concatenate([black.reshape(-1, 1), np.eye(30)], axis=1)
+    counts = [sum(black[r + a, s + b] for a, b in offsets if (r + a, s + b) in places) for r, s in places]
+    return largest(linear_attention(c, np.eye(31)[0], x[None])[0] - counts)
+
+
+def _series() -> float:
+    generator, delays, length = np.random.default_rng(0), {2: 0.5, 5: -0.4}, 12
+    step = generator.normal(size=(3, 3)) / 2
+    values = [*generator.normal(size=(5, 3))]
+    while len(values) < length + 1:
+        values.append(sum(weight * values[-delay] @ step for delay, weight in delays.items()))
+    c = np.zeros((3 + length + 1, 3 + length + 1))
+    for u in range(length + 1):
+        for delay, weight in delays.items():
+            if u >= delay:
+                c[3 + u, 3 + u - delay] = weight
+    unknown = np.array([*values[:-1], np.zeros(3)])
+    x = np.concatenate([unknown, np.eye(length + 1)], axis=1)
+    w = np.concatenate([step, np.zeros((length + 1, 3))])
+    return largest(linear_attention(c, w, x[None])[0, -1] - values[-1])
+
+
+def _genotype(c: Array, clips: bool, world: Genotype, length: int) -> float:
+    """The largest error of linear attention with couplings ``c`` (S, S) of alleles, over random sequences.
+
+    If ``clips``, outputs above 1 are replaced by 1. The last row and column of ``c``, those of the empty place, are
+    left out.
+    """
+    symbols, expected = world.data("test", length, 0)
+    outputs = linear_attention(c[:-1, :-1], np.ones(world.alleles), world.vectors[symbols])
+    return largest((np.minimum(1, outputs) if clips else outputs) - expected)
+
+
+def _diagonal() -> float:
+    world = Genotype(test_samples=100)
+    return max(_genotype(world.effects, False, world, length) for length in (1, 3, 6, 12))
+
+
+def _clipped() -> float:
+    world = Genotype(test_samples=100)
+    always = np.array([needed == () for needed in world.activators] + [False])
+    c = np.where(always[:, None], 1.0, world.effects)
+    return max(_genotype(c, True, world, length) for length in (1, 3, 6, 12))
+
+
+def _plane() -> float:
+    world = Plane(test_samples=50)
+    c, w = world.solution
+    symbols, expected = world.data("test", 9, 0)
+    return largest(linear_attention(c, w, world.vectors[symbols]) - expected)

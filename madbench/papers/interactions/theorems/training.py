@@ -171,72 +171,82 @@ def generalization() -> Iterator[Check]:
     Further checks are on the conditions of these theorems on the training data.
     """
 
-    def tested(embedding: Embedding, control: Control = "") -> Iterator[tuple[Colliding, int, float]]:
-        world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _train(embedding, control)
-        for length in (2, 3, 6, 9):
-            symbols, values = world.data("test", length, 0)
-            errors = linear_attention(descent.c, descent.w, world.vectors[symbols]) - values
-            yield world, length, float((errors**2).mean())
-
-    def learned(embedding: Embedding) -> float:
-        return max(error for _, _, error in tested(embedding))
-
-    def control(name: Control) -> float:
-        off = np.square(_train("one_hot", name).effects - Colliding(**_SMALL).effects).diagonal().mean()
-        return max(abs(error - world.control_error(n, off)) for world, n, error in tested("one_hot", name))
-
-    def matrix(embedding: Embedding) -> float:
-        return float(np.square(_train(embedding).effects - Colliding(**_SMALL).effects).mean())
-
-    def row_sums() -> float:
-        world = Colliding(**_SMALL)
-        symbols, values = world.data("test", 6, 0)
-        c, w = world.solution
-        moved = c + np.roll(np.eye(len(c)), 1, axis=1) - np.eye(len(c))
-        assert np.allclose(((moved - c) * w).sum(1), 0)
-        return float(np.square(linear_attention(moved, w, world.vectors[symbols]) - values).mean())
-
-    def least_rank(control: Control) -> int:
-        world = Colliding(control=control, samples=2000)
-        counts, _ = _problem(world)
-        return min(rank(counts[counts[:, mu] > 0]) for mu in range(world.symbols))
-
-    def enough_data() -> float:
-        shares = [float(np.mean([_has_fullrank(b, seed) for seed in range(20)])) for b in (20, 60, 120, 400)]
-        return max(1 - shares[-1], *(max(0.0, before - after) for before, after in itertools.pairwise(shares)))
-
-    def covariance() -> float:
-        counts, _ = _problem(Colliding(samples=2000))
-        sizes = np.linalg.eigvalsh(np.cov(counts.T))
-        return float(abs(sizes[0]) / sizes[-1])
-
     what = "Of the drawn data, those with any one symbol have counts of full rank."
-    yield Check("versatile data", what, "Assumption 4.2", lambda: 24 - least_rank(""))
+    yield Check("versatile data", what, "Assumption 4.2", lambda: 24 - _least_rank(""))
     what = "They miss it by one dimension."
-    yield Check("distinct positions", what, "Remark D.1", lambda: abs(23 - least_rank("distinct")))
+    yield Check("distinct positions", what, "Remark D.1", lambda: abs(23 - _least_rank("distinct")))
     what = "The share of data sets of full rank grows to 1 with the number of samples."
-    yield Check("full rank with more data", what, "Theorem E.2", enough_data)
+    yield Check("full rank with more data", what, "Theorem E.2", _enough_data)
     what = (
         "At a fixed length counts add up to it and their covariance is singular, of uniform symbols too: Assumption "
         "E.1 does not hold, its conclusion does."
     )
-    yield Check("singular covariance", what, "against Remark E.3", covariance, 1e-12, contradicts=True)
+    yield Check("singular covariance", what, "against Remark E.3", _covariance, 1e-12, contradicts=True)
     for embedding in EMBEDDINGS:
         what = "Trained at one length, errors on fresh agents are nothing at that length and at others."
         yield Check(
-            f"test and length, {embedding}", what, "Theorems 4.6, 4.8", functools.partial(learned, embedding), 1e-6
+            f"test and length, {embedding}", what, "Theorems 4.6, 4.8", functools.partial(_learned, embedding), 1e-6
         )
     controls: tuple[tuple[Control, str], ...] = (
         ("without_itself", "Without the agent itself in its value, errors are (L / L* - 1)^2."),
         ("distinct", "With distinct positions, errors are (a (L* - L) / (L* - 1))^2, a what T's diagonal is off by."),
     )
     for name, statement in controls:
-        yield Check(f"control {name}", statement, "Theorem 4.8, Appendix D.2", functools.partial(control, name), 1e-2)
+        yield Check(f"control {name}", statement, "Theorem 4.8, Appendix D.2", functools.partial(_control, name), 1e-2)
     for embedding in EMBEDDINGS:
         what = "The learned T is that of the devised weights, entry by entry."
-        yield Check(f"learned matrix, {embedding}", what, "Corollary D.3", functools.partial(matrix, embedding), 1e-6)
+        yield Check(f"learned matrix, {embedding}", what, "Corollary D.3", functools.partial(_matrix, embedding), 1e-6)
     what = "Two C with equal row sums of T differ in output: Corollary 4.9's sum over nu is no equivalence."
-    yield Check("row sums say less", what, "against Corollary 4.9", row_sums, 0.1, is_difference=True, contradicts=True)
+    yield Check(
+        "row sums say less", what, "against Corollary 4.9", _row_sums, 0.1, is_difference=True, contradicts=True
+    )
+
+
+def _tested(embedding: Embedding, control: Control = "") -> Iterator[tuple[Colliding, int, float]]:
+    world, descent = Colliding(**_SMALL, embedding=embedding, control=control), _train(embedding, control)
+    for length in (2, 3, 6, 9):
+        symbols, values = world.data("test", length, 0)
+        errors = linear_attention(descent.c, descent.w, world.vectors[symbols]) - values
+        yield world, length, float((errors**2).mean())
+
+
+def _learned(embedding: Embedding) -> float:
+    return max(error for _, _, error in _tested(embedding))
+
+
+def _control(name: Control) -> float:
+    off = np.square(_train("one_hot", name).effects - Colliding(**_SMALL).effects).diagonal().mean()
+    return max(abs(error - world.control_error(n, off)) for world, n, error in _tested("one_hot", name))
+
+
+def _matrix(embedding: Embedding) -> float:
+    return float(np.square(_train(embedding).effects - Colliding(**_SMALL).effects).mean())
+
+
+def _row_sums() -> float:
+    world = Colliding(**_SMALL)
+    symbols, values = world.data("test", 6, 0)
+    c, w = world.solution
+    moved = c + np.roll(np.eye(len(c)), 1, axis=1) - np.eye(len(c))
+    assert np.allclose(((moved - c) * w).sum(1), 0)
+    return float(np.square(linear_attention(moved, w, world.vectors[symbols]) - values).mean())
+
+
+def _least_rank(control: Control) -> int:
+    world = Colliding(control=control, samples=2000)
+    counts, _ = _problem(world)
+    return min(rank(counts[counts[:, mu] > 0]) for mu in range(world.symbols))
+
+
+def _enough_data() -> float:
+    shares = [float(np.mean([_has_fullrank(b, seed) for seed in range(20)])) for b in (20, 60, 120, 400)]
+    return max(1 - shares[-1], *(max(0.0, before - after) for before, after in itertools.pairwise(shares)))
+
+
+def _covariance() -> float:
+    counts, _ = _problem(Colliding(samples=2000))
+    sizes = np.linalg.eigvalsh(np.cov(counts.T))
+    return float(abs(sizes[0]) / sizes[-1])
 
 
 def _has_fullrank(samples: int, seed: int) -> bool:
