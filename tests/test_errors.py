@@ -10,7 +10,7 @@ import madbench
 from madbench.errors import did_you_mean, no_effect, suggestion
 
 PACKAGE = Path(madbench.__file__).parent
-OWN_FORM = ("mixers/__init__.py", "mixers/cd/budget.py", "papers/interactions/suite.py", "training/distributed.py")
+OWN_FORM = ("mixers/__init__.py", "mixers/cd/budget.py", "training/distributed.py")
 """Files of code that trains, whose messages change only together with other code there."""
 FEW, MANY = ["one", "two", "three"], [f"option{i}" for i in range(20)]
 

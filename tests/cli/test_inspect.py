@@ -9,7 +9,8 @@ import torch
 
 from madbench.cli.inspect import inspect
 from madbench.jobs import KEEP, WEIGHTS, Record
-from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
+from madbench.papers.interactions.profile import InteractionProfile
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.suites import suite_of
 from madbench.suites.mad.suite import MAD
 from madbench.training.checkpoints import save_weights

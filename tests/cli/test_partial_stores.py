@@ -14,7 +14,8 @@ from madbench.analysis.figures.accuracy import SCORE_COLUMNS
 from madbench.analysis.figures.files import read_frame
 from madbench.execute import local
 from madbench.execute.base import Summary
-from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
+from madbench.papers.interactions.profile import InteractionProfile
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.suites.mad.suite import MAD
 from partial_stores import Partial, fill, interaction_record, mad_record, partial_store
 from small_profiles import profile_text

@@ -9,7 +9,7 @@ import pytest
 
 from madbench.cli.validate import validate
 from madbench.config import PAPERS, TASKS, VARIANTS
-from madbench.papers.interactions.suite import InteractionProfile
+from madbench.papers.interactions.profile import InteractionProfile
 from madbench.suites.signals.suite import SignalProfile
 
 

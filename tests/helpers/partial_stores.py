@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from madbench.jobs import Job, Record
-from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile, world_of
+from madbench.papers.interactions.profile import InteractionProfile, world_of
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.mad.suite import MAD, MAD_TASKS

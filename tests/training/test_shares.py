@@ -12,7 +12,8 @@ import torch
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.models.shapes import ModelConfig
-from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
+from madbench.papers.interactions.profile import InteractionProfile
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.suites import suite_of, suites
 from madbench.suites.signals.suite import SIGNALS, SignalProfile
 from madbench.suites.tokens import TrainingConfig

@@ -19,6 +19,7 @@ from madbench.errors import ConfigError
 from madbench.experiment import Experiment, Protocol
 from madbench.jobs import Job
 from madbench.labels import expand
+from madbench.papers.interactions.profile import CONTROLS, TASKS, InteractionProfile
 from madbench.papers.interactions.rows import (
     InteractionRow,
     interaction_rows,
@@ -26,7 +27,7 @@ from madbench.papers.interactions.rows import (
     shown_row_name,
     statement_verdicts,
 )
-from madbench.papers.interactions.suite import CONTROLS, INTERACTIONS, TASKS, InteractionProfile
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.papers.interactions.worlds import Colliding
 from madbench.papers.making import REPRODUCED, DrawnFigure, ItemResult, Measure, PlainMeasure, Request, require_results
 from madbench.papers.quantities import MeasuredQuantity, Values

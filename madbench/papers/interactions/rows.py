@@ -15,7 +15,7 @@ from typing import Any, cast
 from madbench.jobs import Record
 from madbench.labels import parse
 from madbench.labels.names import display_name
-from madbench.papers.interactions.suite import InteractionJob, world_of
+from madbench.papers.interactions.profile import InteractionJob, world_of
 from madbench.papers.interactions.worlds import Colliding, Genotype, Pixels, Plane, Series, World
 from madbench.papers.making import CONTRADICTED
 from madbench.rows import SuiteRow

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from madbench.jobs import Job, Record
-from madbench.papers.interactions.suite import ELSEWHERE, LEAST_ERROR, world_of
+from madbench.papers.interactions.profile import world_of
+from madbench.papers.interactions.suite import ELSEWHERE, LEAST_ERROR
 from madbench.suites.outcomes import JobOutcome
 from madbench.suites.scoring import Scoring, no_scores
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from madbench.papers.interactions.model import InteractionModel, ValueLoss, interaction_mixer
-from madbench.papers.interactions.suite import INTERACTIONS, InteractionJob, world_of
+from madbench.papers.interactions.profile import InteractionJob, world_of
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.suites.trial import LogWindow, Trial
 from madbench.text.corpus import Corpus
 

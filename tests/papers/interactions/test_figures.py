@@ -13,8 +13,9 @@ from madbench.analysis.figures.panels import HEIGHT, WIDTHS, Layout
 from madbench.labels.names import DisplayNames, using_names
 from madbench.papers.interactions import measure
 from madbench.papers.interactions.figures import Matrices, devised_figure, error_figure
+from madbench.papers.interactions.profile import TASKS, InteractionProfile
 from madbench.papers.interactions.rows import interaction_rows
-from madbench.papers.interactions.suite import INTERACTIONS, TASKS, InteractionProfile
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.papers.interactions.worlds import Colliding
 from madbench.rows import Row, SuiteRow
 from madbench.suites.protocol import Protocol

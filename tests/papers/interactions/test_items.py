@@ -14,7 +14,8 @@ from madbench.config import Override
 from madbench.jobs import Record
 from madbench.papers import load_paper
 from madbench.papers.interactions import measure
-from madbench.papers.interactions.suite import INTERACTIONS, InteractionProfile
+from madbench.papers.interactions.profile import InteractionProfile
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.papers.making import Request, measure_of
 from madbench.store.runs import Store
 from madbench.suites import suites

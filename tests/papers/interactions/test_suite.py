@@ -11,7 +11,8 @@ import torch
 from madbench.errors import BudgetError, ConfigError, LabelError
 from madbench.jobs import StopTraining
 from madbench.papers.interactions.model import InteractionModel, interaction_mixer
-from madbench.papers.interactions.suite import INTERACTIONS, TASKS, InteractionProfile, world_of
+from madbench.papers.interactions.profile import TASKS, InteractionProfile, world_of
+from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.suites import job_from_dict, size_of
 from sample_jobs import train_job
 
@@ -161,7 +162,7 @@ def test_a_relu_layer_changes_the_job_and_initially_clips_at_one():
 def test_variants_of_a_setting_are_each_trained():
     found = INTERACTIONS.jobs((), InteractionProfile.load("quick"), tasks=["genotype"])
     assert [(job.setting["fewest"], job.model.relu) for job in found] == [(0, False), (0, True), (2, False), (2, True)]
-    with pytest.raises(ConfigError, match="variants of colliding: have no effect"):
+    with pytest.raises(ConfigError, match="tasks.colliding.variants has no effect"):
         profile("tasks.colliding.variants={a: {radius: 2}}")
     with pytest.raises(ConfigError, match="unknown key 'fewst'"):
         profile("tasks.genotype.variants={a: {fewst: 2}}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.papers.interactions.suite import TASKS
+from madbench.papers.interactions.profile import TASKS
 from madbench.papers.interactions.worlds import (
     WORLDS,
     Alliances,
