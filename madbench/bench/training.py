@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import importlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -37,64 +37,93 @@ def measure_training(setup: BenchSetup) -> Iterator[BenchRow]:
     has the number of jobs and the hours of all tasks together. It is left out unless all tasks were measured.
     """
     profile, done = main_suite().Profile.load(setup.profile), []
-    compiles = setup.compiles and setup.is_cpu  # on a GPU, a step is a CUDA graph
     for task in setup.in_time(_tasks(setup)):
         jobs = {label: _jobs(label, task, profile, setup) for label in setup.labels}
-        steps, path_of, problems = {}, {}, {}
-        with tempfile.TemporaryDirectory() as folder:
-            members = {
-                label: GroupMember(mine[0], Path(folder), lambda _: None, setup.device) for label, mine in jobs.items()
-            }
-            for label, member in members.items():
-                assert has_blocks(member.job)
-                shape = InputShape(*member.trial.batch_shape, member.job.model.d_model)
-                with as_compiled(compiles):
-                    paths = _paths_by_label(label, member.trial.mixers, shape, setup)
-                path_of[label] = ", ".join(dict.fromkeys(paths.values()))
-                try:
-                    for part, path in paths.items():
-                        check_path(part, shape, setup, path, member.job.model.n_head)
-                    step = step_of([member], compiles)
-                    for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
-                        step([member.rate])
-                except Exception as error:  # many kinds of errors of a kernel
-                    problems[label] = reason_unmeasured(error)
-                else:
-                    steps[label] = functools.partial(step, [member.rate])
-            trial = next(iter(members.values())).trial
-            assert isinstance(trial, TokenTrial)  # of the main suite
-            if setup.peer:
-                batch, _ = next(iter(trial.micro_batches(0)))
-                of_model = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
-                reference = importlib.import_module(main_suite().reference)
-                steps[PEER] = reference.peer_step(setup.peer, *of_model, batch, setup.precision)
-            times = problems | time_in_turns(steps, setup.limits, setup.device)
+        measured = _measure_task(jobs, setup)
         for name in [*jobs, PEER] if setup.peer else jobs:
-            row = {"label": name, "task": task, "heading": settings_class(task).heading, "path": path_of.get(name)}
-            if compiles:
-                row["compiled"] = "yes" if name in jobs else "no"
-            row |= {"batch": trial.batch_shape[0], "length": trial.batch_shape[1]}
-            time = times[name]
-            if not isinstance(time, Timing):
-                yield row | {"error": time}
-                continue
-            row |= {**time.milliseconds("step"), "steps_per_second": 1 / time.median}
-            if name in jobs:
-                products = _flops_of_step(jobs[name][0]) / ceiling_flops(setup.device, getattr(torch, setup.precision))
-                row["times_of_products"] = time.median / products
-            if isinstance(of_softmax := times.get("S"), Timing):
-                row["times_of_S"] = time.median / of_softmax.median
-            if isinstance(of_peer := times.get(PEER), Timing):
-                row["speed_over_peer"] = of_peer.median / time.median
-            if name in jobs:
-                row |= {"jobs": len(jobs[name]), "hours": _seconds_of_all(jobs[name], time.median) / 3600}
-            done.append(row)
+            row = _row(name, jobs.get(name, []), measured, setup)
+            if "error" not in row:
+                done.append(row)
             yield row
     for label in setup.labels:
         mine = [row for row in done if row["label"] == label]
         if len(mine) == len(main_suite().usual_tasks()):
             total = {name: sum(row[name] for row in mine) for name in ("jobs", "hours")}
             yield {"label": label, "task": "all", "heading": "all tasks", **total}
+
+
+class MeasuredTask(NamedTuple):
+    """The times of training steps on a task."""
+
+    task: str
+    batch_shape: tuple[int, int]
+    """The number of sequences of a batch, and their length in tokens."""
+    paths: Mapping[str, str]
+    """The path or paths of the mixers, by label."""
+    times: Mapping[str, Timing | str]
+    """The time of a training step by label, also of :data:`PEER`. If there is none, the reason."""
+
+
+def _measure_task(jobs: Mapping[str, Sequence[Job]], setup: BenchSetup) -> MeasuredTask:
+    """Measure training steps of the first job of each label. All jobs belong to one task."""
+    steps, path_of, problems = {}, {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        members = {
+            label: GroupMember(mine[0], Path(folder), lambda _: None, setup.device) for label, mine in jobs.items()
+        }
+        for label, member in members.items():
+            assert has_blocks(member.job)
+            shape = InputShape(*member.trial.batch_shape, member.job.model.d_model)
+            with as_compiled(_compiles(setup)):
+                paths = _paths_by_label(label, member.trial.mixers, shape, setup)
+            path_of[label] = ", ".join(dict.fromkeys(paths.values()))
+            try:
+                for part, path in paths.items():
+                    check_path(part, shape, setup, path, member.job.model.n_head)
+                step = step_of([member], _compiles(setup))
+                for _ in range(step.warm_up - 1):  # a CUDA graph is captured after some steps
+                    step([member.rate])
+            except Exception as error:  # many kinds of errors of a kernel
+                problems[label] = reason_unmeasured(error)
+            else:
+                steps[label] = functools.partial(step, [member.rate])
+        trial = next(iter(members.values())).trial
+        assert isinstance(trial, TokenTrial)  # of the main suite
+        if setup.peer:
+            batch, _ = next(iter(trial.micro_batches(0)))
+            of_model = trial.setting.model == "autoencoder", trial.job.model, trial.setting.vocab_size
+            reference = importlib.import_module(main_suite().reference)
+            steps[PEER] = reference.peer_step(setup.peer, *of_model, batch, setup.precision)
+        times = problems | time_in_turns(steps, setup.limits, setup.device)
+    return MeasuredTask(trial.job.task, trial.batch_shape, path_of, times)
+
+
+def _row(name: str, jobs: Sequence[Job], measured: MeasuredTask, setup: BenchSetup) -> BenchRow:
+    """The row of a label or of :data:`PEER`. ``jobs`` are those of the label, and empty for :data:`PEER`."""
+    task, path = measured.task, measured.paths.get(name)
+    row: BenchRow = {"label": name, "task": task, "heading": settings_class(task).heading, "path": path}
+    if _compiles(setup):
+        row["compiled"] = "yes" if jobs else "no"
+    row |= {"batch": measured.batch_shape[0], "length": measured.batch_shape[1]}
+    time = measured.times[name]
+    if not isinstance(time, Timing):
+        return row | {"error": time}
+    row |= {**time.milliseconds("step"), "steps_per_second": 1 / time.median}
+    if jobs:
+        products = _flops_of_step(jobs[0]) / ceiling_flops(setup.device, getattr(torch, setup.precision))
+        row["times_of_products"] = time.median / products
+    if isinstance(of_softmax := measured.times.get("S"), Timing):
+        row["times_of_S"] = time.median / of_softmax.median
+    if isinstance(of_peer := measured.times.get(PEER), Timing):
+        row["speed_over_peer"] = of_peer.median / time.median
+    if jobs:
+        row |= {"jobs": len(jobs), "hours": _seconds_of_all(jobs, time.median) / 3600}
+    return row
+
+
+def _compiles(setup: BenchSetup) -> bool:
+    """True if steps are compiled. On a GPU, a step is a CUDA graph."""
+    return setup.compiles and setup.is_cpu
 
 
 def _tasks(setup: BenchSetup) -> list[str]:
@@ -129,7 +158,7 @@ def _jobs(label: str, task: str, profile: Profile, setup: BenchSetup) -> list[Jo
     return [replace(job, training=replace(job.training, batch_size=setup.batch)) for job in jobs]
 
 
-def _seconds_of_all(jobs: list[Job], step_seconds: float) -> float:
+def _seconds_of_all(jobs: Sequence[Job], step_seconds: float) -> float:
     """An estimate of the seconds that all jobs take one after another, including their evaluations.
 
     ``step_seconds`` is the measured time of a training step of the first job. The time per FLOP is assumed to be equal
