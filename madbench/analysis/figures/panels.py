@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
@@ -259,14 +260,32 @@ class Panels:
         entries = {names[text]: look for text, look in entries.items()}
         text = _shorten(" ".join(dict.fromkeys(filter(None, notes)))) if self.layout.has_caption else ""
         for figure, rows in self.pages:
+            legend = _PageLegend(entries, legend_title, is_below or self.layout.width is not None)
             if self.layout.is_small:
                 figure.caption = "\n".join(filter(None, (self.heading, text)))
-                _fix(figure, rows, self.layout, self.size, ("", ""), entries, True, legend_title)
+                _fix(figure, rows, self.layout, self.size, ("", ""), legend)
             else:
-                _fix(figure, rows, self.layout, self.size, (self.heading, text), entries, is_below, legend_title)
+                _fix(figure, rows, self.layout, self.size, (self.heading, text), legend)
         (first, _), *others = self.pages
         first.following = [figure for figure, _ in others]
         return first
+
+
+@dataclass(frozen=True)
+class _PageLegend:
+    """The legend of a page: the look of each entry by its text, and a heading."""
+
+    entries: Mapping[str, ArtistOptions]
+    title: str
+    is_below: bool
+    """True for a legend below the panels, False for a legend to their right."""
+
+    def draw(self, figure: Figure, columns: int = 1) -> Legend:
+        handles = [Line2D([], [], **{"linestyle": "", **look}) for look in self.entries.values()]
+        shape: ArtistOptions = {"title": self.title, "loc": "upper left", "alignment": "left"}
+        legend = figure.legend(handles, list(self.entries), ncols=min(columns, len(self.entries) or 1), **shape)
+        legend.set_in_layout(False)
+        return legend
 
 
 def _shorten(text: str) -> str:
@@ -282,25 +301,20 @@ def _fix(
     layout: Layout,
     size: tuple[float, float],
     texts: tuple[str, str],
-    entries: Mapping[str, ArtistOptions],
-    is_below: bool,
-    legend_title: str,
+    page_legend: _PageLegend,
 ) -> None:
     """Set the size of a page and the place of everything on it: title, panels, legend and notes.
 
     ``lines`` has the panels of each line, ``size`` the width and height of a panel in inches, and ``texts`` the title
-    and the notes. The other arguments are those of :meth:`Panels.finish`.
+    and the notes.
     """
     engine, fixed = engine_of(figure), WIDTHS[layout.width] if layout.width else None
     panels = [axes for line in lines for axes in line]
     edge, space = (0.03, 0.04) if layout.is_small else (_EDGE, _SPACE)
-    is_below |= bool(fixed)
+    is_below = page_legend.is_below
     heading_look: ArtistOptions = {"fontsize": SMALL_HEADING if fixed else HEADING, "weight": "bold"}
     title_text = figure.suptitle(texts[0], x=0, y=1, ha="left", va="top", **heading_look)
-    handles = [Line2D([], [], **{"linestyle": "", **look}) for look in entries.values()]
-    shape: ArtistOptions = {"title": legend_title, "loc": "upper left", "alignment": "left"}
-    legend = figure.legend(handles, list(entries), **shape)
-    legend.set_in_layout(False)
+    legend = page_legend.draw(figure)
     for axes in panels:
         for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.texts):
             artist.set_in_layout(False)  # it is inside of the axes, so the layout can ignore it
@@ -316,9 +330,7 @@ def _fix(
     width = fixed or 2 * edge + max(title_width, columns * size[0] + margins[0] + right)
     if is_below:
         legend.remove()
-        a_line = int((width - 2 * edge) / (legend_width + space)) or 1
-        legend = figure.legend(handles, list(entries), ncols=min(a_line, len(entries) or 1), **shape)
-        legend.set_in_layout(False)
+        legend = page_legend.draw(figure, columns=int((width - 2 * edge) / (legend_width + space)) or 1)
         legend_height = _inches(legend)[1]
     note_lines = textwrap.wrap(texts[1], int((width - 2 * edge) / _NOTE_CHARACTER))
     notes = figure.supxlabel("\n".join(note_lines), x=0, y=0, ha="left", va="bottom", fontsize=SMALLEST, color=GRAY)
