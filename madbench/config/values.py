@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
 def plain_values(value: Any) -> Any:
     """Convert numbers and arrays of NumPy, torch and pandas to Python's own types, also inside lists and mappings.
 
-    The public functions convert their arguments with it, so that no other code meets types of other libraries.
+    An iterator, such as a generator, becomes a list. The public functions convert their arguments with it, so that no
+    other code meets types of other libraries, or a value that can be read only once.
     """
     if isinstance(value, Mapping):
         return {plain_values(key): plain_values(inner) for key, inner in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(plain_values, value))
+    if isinstance(value, Iterator):
+        return [*map(plain_values, value)]
     if hasattr(value, "tolist") and not isinstance(value, type):
         return value.tolist()
     return value

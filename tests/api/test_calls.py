@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import madbench
+from api_calls import CHOSEN
 from command_line import main
 from madbench.api.calls import named_as_arguments
 from madbench.errors import ConfigError
@@ -95,3 +96,14 @@ def test_labels_that_are_not_in_a_list_are_refused_with_the_right_call(call, sai
     with pytest.raises(TypeError, match=r"^\w+\(\) too many positional arguments; ") as caught:
         call()
     assert str(caught.value).endswith(f"; {said}")
+
+
+@pytest.mark.slow
+def test_labels_of_a_generator_are_those_of_a_list(stored_arguments):
+    labels = ["R-cg-q", "R-g-q"]
+    for verb in (madbench.table, madbench.compare):
+        expected = verb(labels, **stored_arguments)
+        assert verb((label for label in labels), **stored_arguments).equals(expected)
+    chosen = CHOSEN | {"tasks": iter(["compression"])}
+    query = madbench.open(stored_arguments["results"]).select(iter(labels), **chosen)
+    assert sorted(query.table().rows) == labels
