@@ -39,6 +39,7 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
     """Wrap ``verb`` with the steps that all public functions share.
 
     - Arguments of NumPy, torch and pandas are converted to Python's types.
+    - An iterator in the argument ``labels`` becomes a list, because these steps read it before ``verb`` does.
     - The code of the labels in the arguments may be imported (:mod:`madbench.labels.trust`).
     - Figures and frames show the display names in the argument ``rename``, whose keys are labels in any spelling.
     - The caller's random state does not change.
@@ -54,7 +55,7 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
         check_argument("rename", rename, Mapping[str, str] | None)
         plain, plain_settings = plain_values(arguments), plain_values(settings)
         try:
-            labels: Any = signature.bind(*plain, **plain_settings).arguments.get("labels", ())
+            call = signature.bind(*plain, **plain_settings)
         except TypeError as error:
             unknown = next((name for name in settings if name not in signature.parameters), "")
             hint = suggestion(unknown, signature.parameters) if unknown else ""
@@ -62,12 +63,15 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
                 hint = _hint_on_settings(verb.__name__, unknown, settings)
             hint = hint or _hint_on_positions(verb.__name__, signature, arguments)
             raise TypeError(f"{verb.__name__}() {error}{hint}") from None
+        labels: Any = call.arguments.get("labels", ())
+        if isinstance(labels, Iterator):
+            labels = call.arguments["labels"] = plain_values(list(labels))
         with suppress(TypeError):  # labels of a wrong type: the verb itself raises the error
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
         names = names_of(labels, DisplayNames().with_names(rename or {}))
         with using_names(names), kept_random_state():
             with named_as_arguments(signature.parameters):
-                result = verb(*plain, **plain_settings)
+                result = verb(*call.args, **call.kwargs)
             if rename and isinstance(result, pd.DataFrame):
                 label_columns = {name: result[name] for name in _LABELED if name in result}
                 columns = {

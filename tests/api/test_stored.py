@@ -45,6 +45,16 @@ def test_a_table_frame_has_one_row_per_label_and_column(stored_arguments):
 
 
 @pytest.mark.slow
+def test_labels_may_come_from_a_generator(stored_arguments):
+    labels = ["R-cg-q", "R-g-q"]
+    assert madbench.table((label for label in labels), **stored_arguments).label.tolist() == labels
+    compared = madbench.compare(iter(labels), **stored_arguments)
+    assert list(zip(compared.label, compared.baseline)) == [("R-g-q", "R-cg-q")]
+    selection = madbench.open(stored_arguments["results"]).select(iter(labels), **CHOSEN)
+    assert [row["label"] for row in selection.table().json_rows()] == labels
+
+
+@pytest.mark.slow
 def test_compare_attribute_and_findings_give_equal_differences_of_two_labels(stored_arguments):
     compared = madbench.compare(["R-cg-q", "R-cg-q-12o", "R-g-q"], **stored_arguments)
     effects, found = madbench.attribute(**stored_arguments), madbench.findings(**stored_arguments)

@@ -251,6 +251,11 @@ def test_a_plan_writes_nothing(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_plan_accepts_labels_from_a_generator(tmp_path):
+    planned = madbench.plan((label for label in ["S", "S-p"]), tasks="memorization", results=tmp_path)
+    assert {job.label for job in planned.jobs} == {"S", "S-p"}
+
+
 def test_a_plan_without_a_corpus_names_the_functions_that_take_one(tmp_path):
     choices = {"tasks": "language_model", "profile": "fineweb-340m", "device": "cpu", "results": tmp_path / "results"}
     (note,) = [note for note in madbench.plan("S-p", **choices).notes if note.startswith("no corpus: ")]
