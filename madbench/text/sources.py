@@ -104,9 +104,12 @@ def _sources_of(word: str, text_key: str) -> list[Source]:
     if os.path.isfile(word):
         return [TextFile(Path(word), text_key)]
     if not os.path.isdir(word):
+        if os.path.exists(word):
+            problem = "a pipe or a device can be read only once; copy its text into a file"
+            raise ConfigError(f"source {short_repr(word)}: not a regular file; {problem}")
         siblings = []
         with suppress(OSError):
-            siblings = [str(path) for path in Path(word).parent.iterdir()]
+            siblings = [str(path) for path in Path(word).parent.iterdir() if path != Path(word)]  # not a dangling link
         near = difflib.get_close_matches(word, [*siblings, STDLIB], n=1)
         forms = near or ["a file", "a folder", f"{HUB}NAME", STDLIB]
         raise ConfigError(f"source {short_repr(word)}: no such file or folder{did_you_mean(word, forms)}")

@@ -69,6 +69,17 @@ def test_an_unknown_source_is_an_error_with_a_suggestion(tmp_path, monkeypatch, 
     assert str(caught.value).startswith(message)
 
 
+def test_a_source_that_is_no_file_is_refused_and_never_suggested(tmp_path):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match=f"^source '{pipe}': not a regular file; .* copy its text into a file$"):
+        find_sources([str(pipe)])
+    pipe.unlink()
+    link.symlink_to(tmp_path / "gone")
+    with pytest.raises(ConfigError, match=f"^source '{link}': no such file or folder; expected one of: a file"):
+        find_sources([str(link)])
+
+
 def test_an_empty_list_of_sources_is_refused():
     with pytest.raises(ConfigError, match="no source of text; expected files, folders, hf:NAME or stdlib"):
         find_sources([])
