@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from abc import ABC, abstractmethod
@@ -17,7 +18,7 @@ from madbench.analysis.marked_text import BEST, WITHIN_NOISE, MarkedText, Origin
 from madbench.labels.names import row_display_name
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 PUBLISHED = "  published"
 """The first cell of a row with the published numbers of the label above it."""
@@ -141,6 +142,30 @@ class TextTable(ABC):
             table.add_row(*cells, style="dim" if line[0].text == PUBLISHED else None)
         return table
 
+    def shown(self, console: Console, hint: str = "") -> RenderableType:
+        """The table for a ``console``, followed by the text below it (:attr:`below`), and by ``hint`` at its end."""
+        from rich.console import Group
+        from rich.text import Text
+
+        has_styles = console.is_terminal and not console.legacy_windows
+        signs = "" if has_styles or not any(self.marks().values()) else " In plain text * is bold and ~ is underlined."
+        return Group(self.to_rich(console.width, has_styles), "", Text(self.below + signs + hint))
+
+    def __str__(self) -> str:
+        """The table and its caption as plain text, as the command line prints them into a file."""
+        from rich.console import Console
+
+        text = io.StringIO()
+        console = Console(file=text, force_terminal=False, force_jupyter=False)
+        console.print(self.shown(console))
+        return text.getvalue().rstrip("\n")
+
+    def __repr__(self) -> str:
+        headings, lines = self.text_rows()
+        counts = [(len(lines), "row"), (len(headings), "column")]
+        shape = " and ".join(f"{count} {noun if count == 1 else f'{noun}s'}" for count, noun in counts)
+        return f"<{type(self).__name__} of {shape}>"
+
     def keeps_columns(self, width: int, has_styles: bool = True) -> bool:
         """True if :meth:`to_rich` prints the columns of this table on a terminal of ``width`` characters.
 
@@ -210,7 +235,7 @@ class TextTable(ABC):
         return [MarkedText(heading) for heading in headings], entries
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Listing(TextTable):
     """A table whose texts and JSON rows are computed before and given to its constructor."""
 

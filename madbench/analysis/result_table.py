@@ -34,7 +34,7 @@ _OTHER_CODE = f"{SIGN}: some runs used other code"
 _OTHER_CODE_IN_PAPER = f"{SIGN}: some runs used another version of the code"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ResultTable(TextTable):
     """A table of results. :func:`madbench.analysis.tables.result_table` makes it."""
 

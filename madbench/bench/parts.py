@@ -118,7 +118,7 @@ class BenchPart:
     """Function that returns the number of groups (:attr:`group`) that a setup gives."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BenchTable(TextTable):
     """The measured rows of a :class:`BenchPart` as a table. Rows with an error are named below it."""
 

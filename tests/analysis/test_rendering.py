@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from madbench.analysis.marked_text import BEST, WITHIN_NOISE
-from madbench.analysis.rendering import PUBLISHED, TextTable
+from madbench.analysis.rendering import PUBLISHED, Listing, TextTable
 
 
 class Marked(TextTable):
@@ -52,6 +52,19 @@ def test_marks_are_bold_and_underlined_on_a_terminal_of_any_width(width):
 def test_plain_text_marks_cells_with_a_star_or_tilde(width):
     words = on_terminal(Marked(), width, has_styles=False).split()
     assert "±0.5*" in words and "±10.25~" in words and "S<b>" in words
+
+
+def test_print_shows_the_cells_and_the_caption_as_plain_text(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = str(Marked()).splitlines()
+    assert "±0.5*" in lines[2] and "±10.25~" in lines[4]
+    assert lines[5:] == ["", f"{Marked.caption} In plain text * is bold and ~ is underlined."]
+
+
+def test_the_repr_of_a_table_is_its_class_and_its_shape():
+    assert repr(Marked()) == "<Marked of 3 rows and 4 columns>"
+    listing = Listing([object()], ["Label", "n"], [["S", "1"]], [{}], "", "", "")
+    assert repr(listing) == "<Listing of 1 row and 2 columns>"
 
 
 def test_a_table_without_marks_is_rendered_plain():

@@ -121,13 +121,7 @@ def _write_to_terminal(table: TextTable, costs: Costs, options: PrintOptions, pl
 
 def _print_on_terminal(table: TextTable, hint: str = "") -> None:
     console = Console()
-    has_styles = console.is_terminal and not console.legacy_windows
-    console.print(table.to_rich(console.width, has_styles))
-    console.print()
-    caption = table.below
-    if not has_styles and any(table.marks().values()):
-        caption += " In plain text * is bold and ~ is underlined."
-    console.print(caption + hint, markup=False, emoji=False, highlight=False)
+    console.print(table.shown(console, hint), markup=False, emoji=False, highlight=False)
 
 
 def _write_markdown(table: TextTable, costs: Costs, options: PrintOptions, place: int) -> None:
