@@ -17,8 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 
@@ -28,9 +27,7 @@ from madbench.analysis.marked_text import MINUS
 from madbench.analysis.quantities import difference_text, differences_text, direction_text, heading, in_order, unit
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import count_left_out, samples_of, select_columns
-from madbench.errors import StoreError
 from madbench.labels.names import display_name
-from madbench.store.runs import training_command
 
 EFFECTS_SHARE = 0.8
 """The part of the table's error rate of 5% that Holm's correction of the effects may use. Interactions get the rest."""
@@ -141,18 +138,6 @@ class AttributionTable(Listing):
     def quantities(self) -> list[str]:
         """The names of the columns of results with at least one effect, in the order of tables."""
         return in_order(effect.quantity for effect in self.rows)
-
-    def require_rows(self, results: Path) -> Self:
-        """Return this table. Raises ``StoreError`` if it has no rows.
-
-        ``results`` is the folder of the run store, which the message of the error names.
-        """
-        if not self.rows:
-            raise StoreError(
-                f"{results}: no two labels with a finished task in common differ in exactly one factor; "
-                f"{training_command(results, labels=['~G-cg-q-12o'])} trains such labels"
-            )
-        return self
 
 
 def attribution_table(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,11 @@ from madbench.analysis.scores import Results
 from madbench.analysis.suite_rows import SeveralProtocols, rows_of_suite
 from madbench.config import short_repr
 from madbench.config.allowed import with_checked_arguments
-from madbench.errors import ConfigError, StoreError, did_you_mean
+from madbench.errors import ConfigError, LabelError, MadbenchError, StoreError, did_you_mean
 from madbench.labels import reading_problem
+from madbench.labels.sets import expand
 from madbench.rows import Grid, Row, SuiteRow
-from madbench.store.runs import command_on
+from madbench.store.runs import command_on, training_command
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import beside_profiles
 
@@ -169,8 +171,31 @@ class Selection(Query):
         from madbench.analysis.attribution import attribution_table
 
         results = self.select("no two labels share a protocol", lambda labels: len(labels) > 1)
-        table = attribution_table(results.scores, results.sentences(), shows_pairs).require_rows(self.results)
+        table = attribution_table(results.scores, results.sentences(), shows_pairs)
+        if not table.rows:
+            raise StoreError(
+                f"{self.results}: no two labels with a finished task in common differ in exactly one factor; "
+                f"{self._with_neighbors([*results.scores.label.unique()])}"
+            )
         return table.of_origin(results.origin(names_profiles=True))
+
+    def _with_neighbors(self, labels: Sequence[str]) -> str:
+        """Advice on how to add labels that differ in one factor from one of ``labels``, which are those of the query.
+
+        If the store has such labels, this is the command that shows them too. Otherwise it is one that trains them.
+        """
+        options = ["-p", str(self.profile)] if self.profile else []
+        stored: set[str] = set()
+        with suppress(MadbenchError):  # several protocols, of which the user has to choose one
+            stored = {*replace(self, labels=(), warn=lambda _: None).select().scores.label}
+        for label in labels:
+            with suppress(LabelError):  # a label of a package that is not installed
+                neighbors = {*expand([f"~{label}"])} - {label}
+                if neighbors & stored - {*labels}:
+                    command = command_on(self.results, "attribute", *labels, f"~{label}", *options)
+                    return f"{command} adds the stored labels that differ from {label} in one factor"
+        command = training_command(self.results, *options, labels=[f"~{labels[0]}"])
+        return f"{command} trains the labels that differ from {labels[0]} in one factor"
 
     @with_checked_arguments
     def audit(self, against: Selection | None = None) -> TextTable:

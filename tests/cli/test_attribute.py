@@ -99,8 +99,9 @@ def test_attribute_has_a_row_per_pair_with_the_option_pairs(fill, invoke, tiny):
 def test_labels_that_differ_in_more_than_one_factor_are_an_error(fill, invoke, refuse, tiny):
     fill("S", 0.5)
     fill("R-c", 0.5)
-    assert "differ in exactly one factor; madbench run '~G-cg-q-12o'" in refuse(attribute, "--profile", tiny)
+    assert "differ in exactly one factor; madbench run '~S' -p" in refuse(attribute, "--profile", tiny)
     fill("S-c", 0.5, (1,), tasks=("compression",))
+    assert "; madbench attribute S '~S' -p" in refuse(attribute, "S", "--profile", tiny)
     shown = invoke(attribute, "S", "S-c", "--profile", tiny)
     assert "(+0.0)" in shown.stdout  # seeds need not be the same
     assert "differ in exactly one factor" in refuse(attribute, "S", "R-c", "--profile", tiny)
