@@ -235,3 +235,18 @@ def test_a_value_that_looks_like_a_former_option_is_accepted(main):
 def test_a_paper_given_as_a_verb_is_refused_with_the_right_command(main, paper):
     refused = main(paper, "--seeds", "0")
     assert (refused.code, refused.stderr) == (2, f"{paper} is a paper: madbench paper {paper}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tabel",), "there is no command 'tabel'; did you mean 'table'?"),
+        (("qqqq",), "there is no command 'qqqq'; madbench --help lists all"),
+        (("verify",), "madbench verify: expected LABEL; madbench verify --help has examples"),
+        (("lm", "prepare"), "madbench lm prepare: expected SOURCE; madbench lm prepare --help has examples"),
+        (("register", "a", "b"), "madbench register: got unexpected extra arguments (b)"),
+        (("--results", "r", "table"), "--results: madbench has no such option; options of a command follow its name"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message_without_a_box(words, said, main):
+    assert main(*words) == (2, "", f"{said}\n")

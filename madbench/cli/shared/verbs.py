@@ -26,7 +26,8 @@ from madbench.errors import ConfigError, did_you_mean, suggestion
 class Verb(TyperCommand):
     """A command that rejects repeated options, empty values, unknown choices, and numbers that are out of range.
 
-    Messages name an option as it was typed. Shell completion of the command also offers its hidden options.
+    Every error of the parser becomes a ``ConfigError``, whose message is one line. Messages name an option as it was
+    typed. Shell completion of the command also offers its hidden options.
     """
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
@@ -61,7 +62,20 @@ class Verb(TyperCommand):
                 if option.name in parameters:
                     _check_choice(name, text, parameters[option.name].annotation)
                     _check_number(name, text, parameters[option.name].annotation)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if message := getattr(error, "format_message", None):  # an error of click, see above
+                raise ConfigError(f"{ctx.command_path}: {_usage_problem(error, message(), ctx)}") from None
+            raise
+
+
+def _usage_problem(error: Exception, message: str, ctx: Any) -> str:
+    """The text of an ``error`` of the parser with this ``message``, such as an argument that is missing."""
+    if type(error).__name__ == "MissingParameter":
+        missing = error.param.metavar or error.param.name  # type: ignore[attr-defined]
+        return f"expected {missing}; {ctx.command_path} --help has examples"
+    return (message[:1].lower() + message[1:].rstrip(".")).replace("argument(s)", "arguments")
 
 
 def _option_problem(name: str, ctx: Any, parameters: Iterable[Any]) -> str:
@@ -152,6 +166,22 @@ class VerbGroup(TyperGroup):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.commands = _Commands(self.headings, self.package, dict(self.commands))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if option := getattr(error, "option_name", None):  # an error of click, as in Verb.parse_args
+                options = [name for parameter in self.get_params(ctx) for name in parameter.opts]
+                advice = suggestion(option, options) or "; options of a command follow its name"
+                raise ConfigError(f"{option}: {ctx.command_path} has no such option{advice}") from None
+            raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if not ctx.resilient_parsing and args and args[0] not in self.commands:
+            advice = suggestion(args[0], self.commands) or f"; {ctx.command_path} --help lists all"
+            raise ConfigError(f"there is no command {short_repr(args[0])}{advice}")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:
