@@ -131,8 +131,13 @@ def _gradients(
                 else:
                     total[:, :, keys] += torch.bmm(of_rows.mT, factors)
     d_q.mul_(q.shape[-1] ** -0.5)
-    found = zip((d_q, d_k.mT, d_v.mT, *d_sink), (q, k, v, *_present(sink)))
-    return [d_x.unflatten(0, x.shape[:2]).to(x.dtype) for d_x, x in found]
+    found = [(q, d_q), (k, d_k.mT), (v, d_v.mT), *zip(_present(sink), d_sink)]
+    grads = [(x, d_x.unflatten(0, x.shape[:2])) for x, d_x in found]
+    if q._base is not None and q._base is k._base is v._base:  # parts of one product, whose gradients are concatenated
+        return [d_x.to(x.dtype) for x, d_x in grads]
+    return [
+        _like(x).copy_(d_x) for x, d_x in grads
+    ]  # the layout of tokens: in another one, later sums round differently
 
 
 def _weights(

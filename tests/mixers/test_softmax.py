@@ -179,3 +179,12 @@ def test_peak_memory_is_found_without_data(kept, monkeypatch):
     assert softmax.keeps_weights(40, 12, 100) == bool(kept)
     real = peak(torch.device("cpu"))
     assert abs(peak(FakeTensorMode()) - real) < 0.05 * real
+
+
+def test_gradients_have_the_layout_of_tokens_unless_the_inputs_are_parts_of_one_product():
+    rows = torch.randn(2, 70, 72, requires_grad=True)
+    q, k, v = (part.unflatten(-1, (3, 8)).transpose(1, 2) for part in rows.split(24, dim=-1))
+    alone = [x.detach().requires_grad_() for x in (q, k, v)]
+    of_parts, of_alone = (torch.autograd.grad(softmax.attend(*x).square().sum(), x) for x in ((q, k, v), alone))
+    assert all(map(torch.equal, of_parts, of_alone))
+    assert [x.transpose(1, 2).is_contiguous() for x in of_parts + of_alone] == [False] * 3 + [True] * 3
