@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -29,6 +30,7 @@ from madbench.tasks.base import IGNORE, SPLITS, Split, TaskSetting
 
 MOST_VIOLATIONS = 5
 DEFAULT_EXAMPLES = 2
+NO_QUESTION = "the setting draws no question"
 STYLES = ("cyan", "green", "bold cyan", "bold green", "dim")
 
 
@@ -130,7 +132,10 @@ def _print_tasks(console: Console, settings: Mapping[str, Sequence[TaskSetting]]
         return
     for row in rows:
         console.print(f"[bold]{row['task']}[/bold]\n  {row['description']}")
-        console.print(f"  {row['heuristic']:.1%} without context, {row['chance']:.1%} by chance", style="dim")
+        floors = NO_QUESTION
+        if row["heuristic"] is not None:
+            floors = f"{row['heuristic']:.1%} without context, {row['chance']:.1%} by chance"
+        console.print(f"  {floors}", style="dim")
     console.print("\nmadbench data TASK shows examples; --check checks the data of all tasks.", markup=False)
 
 
@@ -138,10 +143,13 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
     """The first ``count`` examples of a task's split, and facts about the task, for the JSON output.
 
     Each position of an example has its token, its role and its target. Raises ``ConfigError`` if the split has fewer
-    examples.
+    examples, or if the setting draws no question.
     """
     if count is not None and count > setting.count(split):
         raise ConfigError(f"--examples {count}: the {split} split of {task} has {setting.count(split)} examples")
+    floors = _floors(task, setting)
+    if floors["heuristic"] is None:
+        raise ConfigError(f"{task} with {mad_tasks.questions_text(setting)}: {NO_QUESTION}: no position has a target")
     data_split = mad_tasks.generate(task, setting, split, seed)
     num_targets = (data_split.targets != IGNORE).sum(axis=1)
     examples = []
@@ -165,19 +173,20 @@ def _preview(task: str, setting: TaskSetting, split: Split, seed: int, count: in
             "fewest": int(num_targets.min()),
             "most": int(num_targets.max()),
         },
-        **_floors(task, setting),
+        **floors,
         "ceiling": mad_tasks.ceiling(task, setting, seed),
         "examples": examples,
     }
 
 
-def _floors(task: str, setting: TaskSetting) -> dict[str, float]:
+def _floors(task: str, setting: TaskSetting) -> dict[str, float | None]:
     """The accuracies (0 to 1) that a model reaches without learning the task.
 
     ``chance`` is the accuracy of a random answer. ``heuristic`` is the accuracy of the best rule that ignores the order
-    of the context (:func:`madbench.tasks.heuristic`).
+    of the context (:func:`madbench.tasks.heuristic`). It is None if the setting draws no question.
     """
-    return {"chance": 1 / setting.num_answers, "heuristic": mad_tasks.heuristic(task, setting)}
+    accuracy = mad_tasks.heuristic(task, setting)
+    return {"chance": 1 / setting.num_answers, "heuristic": None if math.isnan(accuracy) else accuracy}
 
 
 def _print_preview(console: Console, content: dict[str, Any]) -> None:

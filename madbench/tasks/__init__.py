@@ -277,7 +277,7 @@ def heuristic(task: str, setting: TaskSetting) -> float:
     """The test accuracy of the best rule that ignores the order of the context (:mod:`madbench.tasks.heuristics`).
 
     For settings of shipped profiles it is read from a file that ``studies/heuristics.py`` writes. For other settings it
-    is computed, which takes about a second.
+    is computed, which takes about a second. NaN if the setting draws no question.
     """
     shipped = _shipped_heuristics().get(task, {}).get(questions_text(setting))
     return _compute_heuristic(setting) if shipped is None else shipped

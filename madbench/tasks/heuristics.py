@@ -7,6 +7,7 @@ what the task tests.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -36,12 +37,16 @@ def heuristic_accuracy(setting: TaskSetting, questions: int = QUESTIONS) -> floa
     changed in two ways where this improves its accuracy: it never answers with the id just read, and it gives a fixed
     answer at some positions. The changes are chosen on some examples. The rule is then scored on other examples, with
     at least ``questions`` questions.
+
+    NaN if the first batches of examples have no question. Such a setting may never ask any.
     """
     batches = _batches(setting, np.random.default_rng(0))
     rules, right, asked = _Rules.from_batches(setting, [*itertools.islice(batches, _CHOOSING)]), 0.0, 0
     for judged, (inputs, targets) in enumerate(batches):
         if asked >= questions and judged >= _LEAST:
             break
+        if not asked and judged >= _LEAST:
+            return math.nan
         right += float(rules.right(inputs, targets).sum())
         asked += int((targets != IGNORE).sum())
     return right / asked

@@ -174,6 +174,21 @@ def test_check_lists_violations_of_the_task_rules(invoke, monkeypatch):
     assert content["checked"][0]["violations"] == len(content["violations"]) == 20
 
 
+def test_a_setting_that_draws_no_question_is_refused_and_listed_as_such(invoke, refuse, monkeypatch, tmp_path):
+    original = Compression.draw
+
+    def draw(self, rng, count, training):
+        inputs, targets = original(self, rng, count, training)
+        return inputs, targets * 0 + IGNORE
+
+    monkeypatch.setattr(Compression, "draw", draw)
+    message = refuse(data, "compression", "seq_len=37")
+    assert "seq_len 37" in message and "the setting draws no question" in message
+    profile = tmp_path / "mine.yaml"
+    profile.write_text("like: quick\ndescription: Mine.\ntasks: {compression: {setting: {seq_len: 38}}}\n")
+    assert "\n  the setting draws no question\n" in invoke(data, "--profile", profile).output
+
+
 def test_progress_of_a_check_is_for_terminals_and_leaves_the_table_alone(invoke, monkeypatch):
     words = ("compression", "seq_len=8", "--check", "--split", "test")
     assert invoke(data, *words).stderr == ""

@@ -103,6 +103,13 @@ def test_a_position_that_always_asks_for_one_id_gets_it():
     assert heuristic_accuracy(Usual(**SIZES)) == pytest.approx((1 + 0.75) / 2, abs=0.01)
 
 
+def test_a_setting_that_draws_no_question_has_no_heuristic_accuracy():
+    silent = type(
+        "Silent", (Echo,), {"draw": lambda self, *a: (lambda x, y: (x, y * 0 + IGNORE))(*Echo.draw(self, *a))}
+    )
+    assert math.isnan(heuristic_accuracy(silent(**SIZES)))
+
+
 def test_the_heuristic_accuracy_is_equal_in_two_calls():
     assert heuristic_accuracy(Echo(**SIZES), 1000) == heuristic_accuracy(Echo(**SIZES), 1000)
 
