@@ -8,6 +8,7 @@ import pytest
 
 from madbench.cli.explain import explain
 from madbench.cli.explain.costs import MOST_REASONS
+from madbench.config import MOST
 from madbench.errors import BudgetError
 from madbench.mixers import build, solve
 from madbench.suites import size_of
@@ -58,6 +59,16 @@ def test_labels_of_an_installed_family_stand_beside_the_built_in_ones(invoke, re
     assert row["total"] == row["paper_total"] == sum(row["terms"].values())
     assert "unknown key 'mix_rank'" in refuse(explain, "--cost", "S", "lin:elu", "--mix-rank", 8)
     assert not invoke(explain, "--cost", "lin:elu", "eps=1e-5").exception
+
+
+@pytest.mark.parametrize("name", ["d_model", "n_head", "max_len"])
+def test_a_size_has_the_upper_bound_of_profiles(main, refuse, name):
+    most = MOST[name]
+    option = f"--{name.replace('_', '-')}"
+    ended = main("explain", "--cost", "S", option, str(most + 1))
+    assert (ended.code, ended.stderr) == (2, f"{option} must be at most {most:,}, got {most + 1}\n")
+    message = refuse(explain, "--cost", "S", f"{name}={most + 1}")
+    assert message == f"model.{name} must be at most {most:,}, got {most + 1}"
 
 
 def test_sizes_can_be_given_as_overrides_but_settings_of_training_cannot(invoke, refuse):

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from madbench.cli.explain.sizes import CountedMixer, mixers_at_size, mixers_of_profile
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines
-from madbench.config import Override, convert, settings_of
+from madbench.config import MOST, Override, convert, settings_of
 from madbench.config.options import option
+from madbench.config.settings import check_bounds
 from madbench.errors import BudgetError, ConfigError, no_effect
 from madbench.labels import expand
 from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
@@ -44,13 +45,21 @@ class CostOptions:
         ),
     ] = None
     tasks: Annotated[list[str] | None, tasks_option("those of the profile", rich_help_panel="With --cost")] = None
-    d_model: Annotated[int | None, _option("Width d of the model.", min=1, show_default="128")] = None
+    d_model: Annotated[int | None, _option("Width d of the model.", min=1, max=MOST["d_model"], show_default="128")] = (
+        None
+    )
     max_len: Annotated[
         int | None,
-        _option("Longest sequence L, which is the number of rows of the mixing tables.", min=1, show_default="128"),
+        _option(
+            "Longest sequence L, which is the number of rows of the mixing tables.",
+            min=1,
+            max=MOST["max_len"],
+            show_default="128",
+        ),
     ] = None
     n_head: Annotated[
-        int | None, _option("Heads H; a G label has twice as many query heads.", min=1, show_default="2")
+        int | None,
+        _option("Heads H; a G label has twice as many query heads.", min=1, max=MOST["n_head"], show_default="2"),
     ] = None
     budget: BudgetOption = "strict"
     mix_rank: Annotated[int | None, _option("Short for mix_rank=VALUE.", show_default="16")] = None
@@ -137,7 +146,7 @@ def _counted_mixers(labels: Sequence[str], overrides: Sequence[Override], option
 def _sizes(options: CostOptions, settings: dict[str, Any]) -> dict[str, int]:
     """The sizes of the model that the user gives, such as ``d_model``, by options or by ``settings``.
 
-    They are removed from ``settings``. Raises ``ConfigError`` if a size is given in both.
+    They are removed from ``settings``. Raises ``ConfigError`` if a size is given in both, or is too large.
     """
     sizes: dict[str, int] = {}
     for name in DEFAULT_SIZES:
@@ -146,6 +155,7 @@ def _sizes(options: CostOptions, settings: dict[str, Any]) -> dict[str, int]:
             if value is not None:
                 raise ConfigError(f"model.{name} is given twice; only one value can hold")
             value = convert(settings.pop(name), int, f"model.{name}")
+            check_bounds(f"model.{name}", value, None, MOST[name])
         if value is not None:
             sizes[name] = value
     return sizes
