@@ -51,16 +51,16 @@ def explain_os_errors(path: Path, size: int | None = None) -> Iterator[None]:
         problem, shown = (error.strerror or str(error)).lower(), str(path)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             need = "" if size is None else f" for {size} bytes"
-            advice = "free some or choose another results folder and run again; stored runs are safe"
+            advice = "free some or choose a folder on another disk, and run again; stored runs are safe"
             problem = f"no space left{need}; {advice}"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            problem += "; choose another results folder or mend its permissions"
+            problem += "; choose another folder or mend its permissions"
         elif error.errno == errno.EFBIG:
             problem += " for a limit of this process (ulimit -f) or of the disk; raise it or choose another folder"
         elif error.errno in NO_LOCKS:
             problem += f"; {LOCK_ADVICE}"
         elif error.errno in (errno.ENOTDIR, errno.EEXIST):
-            problem = "a file is where a folder should be; choose another results folder"
+            problem = "a file is where a folder should be; choose another folder"
         elif error.errno == errno.ENAMETOOLONG:
             shown = f"{shown[:MOST_LETTERS]}..."
         raise StoreError(f"{shown}: {problem}") from error

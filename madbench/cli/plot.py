@@ -157,8 +157,6 @@ def plot(
     print(*place.write(figure, drawing.file), sep="\n")
 
 
-_PICTURES = {f".{name}" for name in ("csv", "eps", "gif", "jpeg", "jpg", "pdf", "png", "ps", "svg", "tif", "tiff")}
-"""The suffixes by which ``--output`` is taken for a file and not a folder. Only PNG and PDF can be written."""
 Choices = Mapping[str, Mapping[str, Any]]
 """Keyword arguments for drawing figures: name of a figure to its arguments."""
 
@@ -236,13 +234,14 @@ class FigurePlace:
     def from_option(cls, output: Path | None, results: Path) -> Self:
         """The place that ``output``, the value of ``--output``, names. By default the folder ``plots`` in ``results``.
 
-        A path is a file if its suffix is in ``_PICTURES`` and it is not the path of a folder. Raises ``ConfigError``
-        for a file that is neither ``.png`` nor ``.pdf``.
+        A path is a file if it has a suffix and is not the path of a folder. Raises ``ConfigError`` for a file that is
+        neither ``.png`` nor ``.pdf``.
         """
-        if output is None or output.suffix.lower() not in _PICTURES or output.is_dir():
+        if output is None or not output.suffix or output.is_dir():
             return cls(output or results / "plots")
         if output.suffix not in (".pdf", ".png"):
             problem = f"no figure is written as {output.suffix}; name a .pdf or a .png file, or a folder"
+            problem += " (make it first if its name has a dot)"
             raise ConfigError(f"--output {output}: {problem}")
         return cls(output, output.suffix[1:])
 

@@ -103,6 +103,7 @@ def test_one_figure_is_written_to_the_file_that_output_names(fill, invoke, tiny,
         ),
         (["scores", "budget", "-o", "fig.png"], "--output fig.png: one file, but scores and budget would be drawn"),
         (["scores", "-o", "fig.svg"], "no figure is written as .svg; name a .pdf or a .png file, or a folder"),
+        (["scores", "-o", "fig.xyz"], "no figure is written as .xyz; name a .pdf or a .png file, or a folder (make it"),
         (["scores", "-o", "fig.PDF"], "no figure is written as .PDF; name a .pdf or a .png file, or a folder"),
     ],
 )
@@ -209,4 +210,5 @@ def test_language_models_alone_can_be_plotted(fill_language, drawn_figures):
 def test_a_folder_that_cannot_be_written_is_named(fill, refuse, tiny, tmp_path):
     fill("S", 0.5)
     (tmp_path / "taken").write_text("")
-    assert refuse(plot, "scores", "-p", tiny, "-o", "taken").startswith("taken: a file is where a folder should be")
+    problem = "a file is where a folder should be; choose another folder"
+    assert refuse(plot, "scores", "-p", tiny, "-o", "taken").startswith(f"taken: {problem}")
