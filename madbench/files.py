@@ -71,12 +71,17 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
 
     ``content`` is bytes, or a function that writes to an open binary file. It is called twice if another process
     deletes the temporary file to which it writes first. This happens if the process takes over the folder of a job
-    whose worker is still running. After a failure the previous file is unchanged and no temporary file remains. Raises
-    ``StoreError`` for an ``OSError``, such as a full disk.
+    whose worker is still running. After a failure the previous file is unchanged and no temporary file remains.
+
+    A link is replaced, and the file to which it points is unchanged (:func:`output_file` follows links). Raises
+    ``StoreError`` for an ``OSError``, such as a full disk, and if ``path`` is a pipe, a device or a folder.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     with explain_os_errors(path, len(content) if isinstance(content, bytes) else None):
+        with suppress(FileNotFoundError):
+            if not path.is_symlink():
+                check_regular(path)
         try:
             write_durably(temporary, content)
             try:
@@ -89,6 +94,17 @@ def write_atomically(path: Path | str, content: bytes | Callable[[BinaryIO], obj
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def output_file(path: Path) -> Path:
+    """The file to write for a path that the user has named: the target of a link, otherwise ``path``.
+
+    A file in a results folder is not looked up here, because a stranger may have made a link in it. Raises
+    ``StoreError`` if ``path`` is or points to a pipe, a device or a folder.
+    """
+    with explain_os_errors(path), suppress(FileNotFoundError):
+        check_regular(path)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 class UnfitFileError(OSError):

@@ -5,12 +5,22 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import subprocess
 
 import pytest
 
 from madbench.errors import StoreError
-from madbench.files import MOST_DEPTH, UnfitFileError, lock_folder, parse_json, read_file, remove, write_atomically
+from madbench.files import (
+    MOST_DEPTH,
+    UnfitFileError,
+    lock_folder,
+    output_file,
+    parse_json,
+    read_file,
+    remove,
+    write_atomically,
+)
 
 
 @pytest.fixture
@@ -50,6 +60,34 @@ def test_pipes_devices_folders_and_large_files_are_not_read(tmp_path, kind):
         read_file(path, 1000)
     (tmp_path / "b").write_bytes(bytes(1000))
     assert read_file(tmp_path / "b", 1000) == bytes(1000)
+
+
+def test_pipes_devices_and_folders_are_not_replaced(tmp_path):
+    pipe, link, circle = tmp_path / "pipe", tmp_path / "link", tmp_path / "circle"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    circle.symlink_to(circle)
+    for write in (write_atomically, lambda path, content: write_atomically(output_file(path), content)):
+        with pytest.raises(StoreError, match=f"^{pipe}: not a regular file$"):
+            write(pipe, b"new")
+        with pytest.raises(StoreError, match=f"^{tmp_path}: is a directory$"):
+            write(tmp_path, b"new")
+    for path, problem in ((link, "not a regular file"), (circle, "too many levels of symbolic links")):
+        with pytest.raises(StoreError, match=f"^{path}: {problem}$"):
+            output_file(path)
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode) and names(tmp_path) == ["circle", "link", "pipe"]
+
+
+def test_only_an_output_follows_links(tmp_path):
+    real, link, dangling = tmp_path / "real", tmp_path / "link", tmp_path / "dangling"
+    real.write_bytes(b"previous")
+    link.symlink_to("real")
+    dangling.symlink_to("made")
+    for path, target in ((link, "real"), (dangling, "made")):
+        write_atomically(output_file(path), b"new")
+        assert path.is_symlink() and (tmp_path / target).read_bytes() == b"new"
+    write_atomically(link, b"newer")  # as in a results folder, in which a stranger may have made the link
+    assert not link.is_symlink() and real.read_bytes() == b"new"
 
 
 def test_a_reader_sees_the_previous_content_until_the_new_one_is_whole(tmp_path):

@@ -23,7 +23,7 @@ from madbench.analysis.verdict_inputs import TEST, verdict_inputs
 from madbench.config import from_mapping, read_yaml, short_repr
 from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.experiment import Experiment, ExperimentOptions, prepare
-from madbench.files import parse_json, read_file, write_atomically
+from madbench.files import output_file, parse_json, read_file, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.store.edited_code import earlier_runs
@@ -121,7 +121,7 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
     if code := codes_of(experiment.jobs):
         content["code"] = {label: asdict(stored_code) for label, stored_code in code.items()}
     content["id"] = content_id(content)
-    write_atomically(target, (json.dumps(content, indent=2) + "\n").encode())
+    write_atomically(output_file(target), (json.dumps(content, indent=2) + "\n").encode())
     return from_mapping(Registration, content, str(target)), experiment, target
 
 

@@ -265,7 +265,7 @@ class FigurePlace:
         from madbench.analysis.figures.files import save_figure, write_frame
 
         if self.format:
-            return save_figure(figure, self.path.with_suffix(""), [self.format])
+            return save_figure(figure, self.path.with_suffix(""), [self.format], follow_links=True)
         paths = []
         if frame is not None:
             paths = [self.path / f"{name}.csv"]

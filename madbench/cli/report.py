@@ -19,7 +19,7 @@ from madbench.cli.shared.printing import count_text, quantity
 from madbench.config.options import option
 from madbench.errors import no_effect
 from madbench.execute.journal import command_line
-from madbench.files import explain_os_errors, write_atomically
+from madbench.files import explain_os_errors, output_file, write_atomically
 
 if TYPE_CHECKING:
     from madbench.analysis.marked_text import Shows
@@ -122,7 +122,7 @@ def _leaderboard(
 def _write(path: Path, content: bytes, what: str) -> None:
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content)
+    write_atomically(output_file(path), content)
     print(f"{path}: {quantity(len(content))}B, {what}")
 
 

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from madbench.config import short_repr
 from madbench.errors import StoreError
-from madbench.files import explain_os_errors, is_name, read_file, write_atomically
+from madbench.files import explain_os_errors, is_name, output_file, read_file, write_atomically
 from madbench.jobs import Record
 from madbench.store.format import MEASUREMENTS, encode, json_bytes, load_json, measurement_name
 from madbench.store.index import Track
@@ -99,7 +99,7 @@ def pack(
                     with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as source:
                         archive.addfile(member, source)
 
-    write_atomically(path, write)
+    write_atomically(output_file(path), write)
     return packed
 
 

@@ -92,6 +92,10 @@ def test_one_figure_is_written_to_the_file_that_output_names(fill, invoke, tiny,
     source = invoke(plot, "scores", "S", "-t", "compression", "-p", tiny).stdout.split()[0]
     assert invoke(plot, "scores", "--from", source, "-o", f"again.{ending}").stdout.split() == [f"again.{ending}"]
     assert (tmp_path / f"again.{ending}").read_bytes() == (tmp_path / file).read_bytes()
+    link = tmp_path / f"link.{ending}"
+    link.symlink_to("real")
+    invoke(plot, "scores", "--from", source, "-o", link)
+    assert link.is_symlink() and (tmp_path / "real").read_bytes() == (tmp_path / file).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,14 @@ def test_report_looks_up_run_folders_once(fill, invoke, tiny, monkeypatch):
 @pytest.mark.slow
 def test_labels_and_the_file_can_be_chosen(fill, invoke, tiny, tmp_path):
     fill(["S", "S-c"])
-    path = tmp_path / "new" / "folder" / "a.html"
-    output = invoke(report, "S-c", "-p", tiny, "-t", "compression", "-o", path)
-    assert not output.exception, output.exception
-    assert embedded(path)["runs"]["label"] == {"values": ["S-c"]} and embedded(path)["count"] == 1
+    path, link = tmp_path / "new" / "folder" / "a.html", tmp_path / "link.html"
+    link.symlink_to(path)
+    for output in (path, link):
+        path.unlink(missing_ok=True)
+        ended = invoke(report, "S-c", "-p", tiny, "-t", "compression", "-o", output)
+        assert not ended.exception, ended.exception
+        assert embedded(path)["runs"]["label"] == {"values": ["S-c"]} and embedded(path)["count"] == 1
+    assert link.is_symlink()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from madbench.analysis.claims import Claim, complete_claim, load_claims
 from madbench.analysis.quantities import suite_of_column, unknown_column
 from madbench.config import short_repr
 from madbench.errors import ConfigError
-from madbench.files import explain_os_errors, write_atomically
+from madbench.files import explain_os_errors, output_file, write_atomically
 
 FORM = "[every] A > B on COLUMN[,COLUMN] [by NUMBER], or A >= B or A ~ B on COLUMN within NUMBER"
 _SENTENCE = re.compile(
@@ -87,7 +87,7 @@ def add_claim(entry: dict[str, Any], path: Path) -> int:
     start = text if not text or text.endswith("\n") else text + "\n"
     with explain_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, f"{start or 'claims:' + chr(10)}{lines}".encode())
+    write_atomically(output_file(path), f"{start or 'claims:' + chr(10)}{lines}".encode())
     return len(load_claims(path))
 
 

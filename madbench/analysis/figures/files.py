@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from madbench.analysis.figures.style import GRAY, SHADE, style
 from madbench.errors import ConfigError
-from madbench.files import explain_os_errors, write_atomically
+from madbench.files import explain_os_errors, output_file, write_atomically
 
 _FAMILIES = ["DejaVu Sans", "Verdana", "Arial", "Helvetica"]  # fonts of the text of a page; the first may be missing
 _THEME = {"#ffffff": "--page", SHADE: "--panel", "#000000": "--text", GRAY: "--soft"}
@@ -79,11 +79,14 @@ def read_frame(path: Path, types: Mapping[str, type], what: str) -> pd.DataFrame
         raise ConfigError(f"{path}: no {what}: {str(error).strip()}") from error
 
 
-def save_figure(figure: Figure, stem: Path, formats: Collection[str] = FORMATS) -> list[Path]:
+def save_figure(
+    figure: Figure, stem: Path, formats: Collection[str] = FORMATS, follow_links: bool = False
+) -> list[Path]:
     """Write ``stem``.png and .pdf, further pages as ``stem``-2.png and so on, and a caption as ``stem``.txt.
 
-    ``formats`` selects ``png``, ``pdf`` or both. The caption is written only if the figure has one. Return the paths of
-    the written files.
+    ``formats`` selects ``png``, ``pdf`` or both. The caption is written only if the figure has one. A link of one of
+    these names is replaced. If ``follow_links`` is True, the file to which it points is replaced instead. Return the
+    paths of the written files.
     """
     with explain_os_errors(stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
@@ -94,11 +97,11 @@ def save_figure(figure: Figure, stem: Path, formats: Collection[str] = FORMATS) 
             path, content = stem.with_name(f"{name}.{ending}"), io.BytesIO()
             with style():
                 page.savefig(content, format=ending, metadata=metadata)
-            write_atomically(path, content.getvalue())
+            write_atomically(output_file(path) if follow_links else path, content.getvalue())
             paths.append(path)
     if caption := getattr(figure, "caption", ""):
         paths.append(stem.with_name(f"{stem.name}.txt"))
-        write_atomically(paths[-1], f"{caption}\n".encode())
+        write_atomically(output_file(paths[-1]) if follow_links else paths[-1], f"{caption}\n".encode())
     return paths
 
 

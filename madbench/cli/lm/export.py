@@ -12,6 +12,7 @@ from madbench.cli.shared.printing import quantity
 from madbench.cli.shared.trained_models import ModelArgument, TrainedModel, TrustOption
 from madbench.config.options import option
 from madbench.errors import ConfigError, no_effect, require
+from madbench.files import output_file
 from madbench.labels.names import display_name, file_name
 from madbench.text.options import CorpusOptions
 
@@ -76,6 +77,6 @@ def export(
     else:
         from madbench.training.checkpoints import save_weights
 
-        save_weights(output, trained.model, trained.job)
+        save_weights(output_file(output), trained.model, trained.job)
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
     print(f"{output}: {quantity(parameters)} parameters of {display_name(trained.job.label)}")
