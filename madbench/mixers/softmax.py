@@ -135,9 +135,8 @@ def _gradients(
     grads = [(x, d_x.unflatten(0, x.shape[:2])) for x, d_x in found]
     if q._base is not None and q._base is k._base is v._base:  # parts of one product, whose gradients are concatenated
         return [d_x.to(x.dtype) for x, d_x in grads]
-    return [
-        _like(x).copy_(d_x) for x, d_x in grads
-    ]  # the layout of tokens: in another one, later sums round differently
+    # in the layout of tokens, because later sums over another one round differently
+    return [_like(x).copy_(d_x) for x, d_x in grads]
 
 
 def _weights(
