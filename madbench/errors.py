@@ -41,7 +41,11 @@ class FamilyError(LabelError):
 
 
 class BudgetError(MadbenchError):
-    """No choice of ranks for the label's mixer meets the budget."""
+    """The label has no mixer at this size. Usually no choice of ranks meets the budget."""
+
+
+class ModuleError(BudgetError):
+    """A user's module that fails, takes other arguments, or is not a causal sequence mixer."""
 
 
 class UnknownStateError(BudgetError):

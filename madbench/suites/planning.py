@@ -144,7 +144,7 @@ def plan_jobs(
                 try:
                     solve_blocks(label, blocks, model.d_model, model.n_head, length, budget, **mixer)
                 except BudgetError as error:
-                    raise BudgetError(f"{task} at seq_len {length}: {error}") from None
+                    raise type(error)(f"{task} at seq_len {length}: {error}") from None
         else:
             mixer, identities = code.mixer, {task: code.identity(task) for task in tasks}
         jobs += [

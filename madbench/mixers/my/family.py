@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from madbench.errors import BudgetError, LabelError, MadbenchError, did_you_mean
+from madbench.errors import LabelError, MadbenchError, ModuleError, did_you_mean
 from madbench.labels import Explanation, trust
 from madbench.labels.diagnosis import point_at
 from madbench.mixers import Check, ListedFamily, Size, Traits
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
     """The family of users' own modules.
 
-    If ``is_refused`` is true, ``solve`` raises ``BudgetError`` for a module that is not causal.
+    If ``is_refused`` is true, ``solve`` raises ``ModuleError`` for a module that is not causal.
     """
 
     is_refused: bool = True
@@ -192,7 +192,7 @@ class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
         return takes_layer(label.path)
 
     def solve(self, label: ModuleLabel, size: Size, settings: OwnSettings) -> ModuleAllocation:
-        """The cost of the module at a size. Raises ``BudgetError`` if it cannot be built or is not causal.
+        """The cost of the module at a size. Raises ``ModuleError`` if it cannot be built or is not causal.
 
         Mixing the examples of a batch and keeping state between calls count as not causal.
         """
@@ -200,7 +200,7 @@ class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
 
         allocation = measure_cost(label, size)
         if allocation.leak and self.is_refused:
-            raise BudgetError(f"{label} {allocation.leak}. Run madbench verify {label} for details")
+            raise ModuleError(f"{label} {allocation.leak}. Run madbench verify {label} for details")
         return allocation
 
     def build(self, allocation: ModuleAllocation, settings: OwnSettings, path: str = "auto") -> ModuleMixer:

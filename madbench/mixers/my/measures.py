@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from madbench.errors import BudgetError, MadbenchError, UnknownStateError
+from madbench.errors import MadbenchError, ModuleError, UnknownStateError
 from madbench.mixers import Size, Traits
 from madbench.mixers.decoding import held_numbers
 from madbench.mixers.my.arguments import dotted
@@ -86,7 +86,7 @@ class ModuleAllocation:
     def state(self, seq_len: int) -> int:
         """The count of numbers in the decoding state, which the module's own method ``state(seq_len)`` returns.
 
-        Raises ``UnknownStateError`` if the module has no such method, and ``BudgetError`` if the result is not a whole
+        Raises ``UnknownStateError`` if the module has no such method, and ``ModuleError`` if the result is not a whole
         number of at least 0.
         """
         found = stated(self.label.path, self.size, "state", seq_len)
@@ -96,7 +96,7 @@ class ModuleAllocation:
                 "state(seq_len) that returns the number of numbers"
             )
         if found != int(found):
-            raise BudgetError(f"{self.label}: its state({seq_len}) must be a whole number, got {found!r}")
+            raise ModuleError(f"{self.label}: its state({seq_len}) must be a whole number, got {found!r}")
         return int(found)
 
 
@@ -104,7 +104,7 @@ class ModuleAllocation:
 def measure_cost(label: Any, size: Size) -> ModuleAllocation:
     """Measure the cost of a label's module at a size: build it twice, and run it on the CPU.
 
-    Raises ``BudgetError`` if the module cannot be built or run, if its output has another shape or dtype than its input
+    Raises ``ModuleError`` if the module cannot be built or run, if its output has another shape or dtype than its input
     or is not finite, if it changes its input, or if the two modules share parameters.
     """
     with kept_random_state(), torch.device("cpu"), torch.no_grad():
@@ -112,7 +112,7 @@ def measure_cost(label: Any, size: Size) -> ModuleAllocation:
         module, other = make(label.path, size), make(label.path, size)
         theirs = set(map(id, other.parameters()))
         if module is other or any(id(parameter) in theirs for parameter in module.parameters()):
-            raise BudgetError(
+            raise ModuleError(
                 f"{label}: two calls return modules that share parameters, so all blocks of a model would share them; "
                 "make a new module in every call"
             )
@@ -130,10 +130,10 @@ def _leak(label: Any, module: nn.Module, x: Tensor) -> str:
     The further dependence may be on later tokens, on other examples of the batch or on earlier calls. The text is empty
     if there is none. The module is measured in training and in evaluation mode, and in both with the initial weights
     and with slightly changed weights, because an output map that starts at zero would hide every dependence. Raises
-    ``BudgetError`` if the module fails or its output is invalid or not finite.
+    ``ModuleError`` if the module fails or its output is invalid or not finite.
     """
     if not _run(label, module, x).isfinite().all():
-        raise BudgetError(f"{label}: its output has NaN or infinity for normally distributed inputs {tuple(x.shape)}")
+        raise ModuleError(f"{label}: its output has NaN or infinity for normally distributed inputs {tuple(x.shape)}")
     for is_training in (True, False):
         module.train(is_training)
         if leak := _leak_of_mode(label, module, x):
@@ -181,16 +181,16 @@ def _leak_of_mode(label: Any, module: nn.Module, x: Tensor) -> str:
 def _run(label: Any, module: nn.Module, x: Tensor) -> Tensor:
     """Return the module's output for the input ``x``. Random numbers that the module draws are the same in every call.
 
-    Raises ``BudgetError`` if the module raises an error, returns an invalid output or changes its input.
+    Raises ``ModuleError`` if the module raises an error, returns an invalid output or changes its input.
     """
     torch.manual_seed(1)
     own = x.clone()
     with working_folder_on_path(), wrap_user_errors(f"{label}: its forward fails on an input {tuple(x.shape)}"):
         y = module(own)  # may import modules of the working folder, which training does not search
     if not isinstance(y, Tensor) or y.shape != x.shape or y.dtype != x.dtype:
-        raise BudgetError(f"{label}: {wrong_output(y, x)}")
+        raise ModuleError(f"{label}: {wrong_output(y, x)}")
     if not torch.equal(own, x):
-        raise BudgetError(
+        raise ModuleError(
             f"{label}: its forward changes its input in place, but the model still needs the input; copy it first"
         )
     return y
@@ -218,7 +218,7 @@ def flops(path: str, size: Size, seq_len: int) -> float:
 def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
     """The number that the method ``name(seq_len)`` of a user's module returns. None if there is no such method.
 
-    Raises ``BudgetError`` if the method fails, or if its result is not a finite number of at least 0.
+    Raises ``ModuleError`` if the method fails, or if its result is not a finite number of at least 0.
     """
     with kept_random_state(), torch.device("cpu"), torch.no_grad(), working_folder_on_path():
         module = make(path, size)
@@ -228,7 +228,7 @@ def stated(path: str, size: Size, name: str, seq_len: int) -> float | None:
             found = getattr(module, name)(seq_len=seq_len)
     is_number = isinstance(found, Real) and not isinstance(found, bool)
     if not is_number or not math.isfinite(found) or found < 0:
-        raise BudgetError(f"my:{dotted(path)}: its {name}({seq_len}) must be a finite number >= 0, got {found!r:.100}")
+        raise ModuleError(f"my:{dotted(path)}: its {name}({seq_len}) must be a finite number >= 0, got {found!r:.100}")
     return float(found)
 
 

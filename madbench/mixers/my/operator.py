@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from madbench.errors import BudgetError, TrainingError
+from madbench.errors import BudgetError, ModuleError, TrainingError
 from madbench.labels.budgets import softmax_flops, softmax_state
 from madbench.mixers import Size
 from madbench.mixers.decoding import decode_rest
@@ -115,21 +115,21 @@ def make(path: str, size: Size) -> nn.Module:
     """Build a new module at a size, from the user's class or function that ``path`` names, with its arguments.
 
     The module is built on the CPU, so that the code may read tensor values. If torch's current device is ``meta``, the
-    module is then moved there. Raises ``BudgetError`` if the code needs arguments other than sizes, fails, or does not
+    module is then moved there. Raises ``ModuleError`` if the code needs arguments other than sizes, fails, or does not
     return a module whose parameters all have a shape and a floating-point dtype.
     """
     factory = source(path).make
     with torch.device("cpu"), working_folder_on_path(), wrap_user_errors(f"my:{path} at d_model {size.d_model}"):
         module = factory(**arguments(path, size))
     if not isinstance(module, nn.Module):
-        raise BudgetError(f"my:{path}: expected a torch.nn.Module, got {type(module).__name__}")
+        raise ModuleError(f"my:{path}: expected a torch.nn.Module, got {type(module).__name__}")
     if lazy := [name for name, parameter in module.named_parameters() if nn.parameter.is_lazy(parameter)]:
-        raise BudgetError(
+        raise ModuleError(
             f"my:{path}: {lazy[0]!r} has no shape before the first input; use the sizes that the module receives, "
             "nn.Linear(d_model, ...) instead of nn.LazyLinear(...)"
         )
     if any(not parameter.is_floating_point() for parameter in module.parameters()):
-        raise BudgetError(f"my:{path}: all parameters of a mixer must be floating-point numbers")
+        raise ModuleError(f"my:{path}: all parameters of a mixer must be floating-point numbers")
     here = torch.empty(0).device  # get_default_device ignores `with torch.device(...)` in torch 2.6
     return module.to(here) if here.type == "meta" else module
 
@@ -143,7 +143,7 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
     - The arguments that the class's ``fit`` returns. Under the budget ``paper``, ``fit`` is called only if a required
       argument is missing.
 
-    Raises ``BudgetError`` if the class requires other arguments, or lacks an argument of the label or of ``fit``.
+    Raises ``ModuleError`` if the class requires other arguments, or lacks an argument of the label or of ``fit``.
     """
     parameters, of_label = _parameters(path), arguments_of(path)
     if parameters is None:
@@ -155,7 +155,7 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
     needs_fit = any(name not in sizes | of_label for name in _required(parameters))
     sizes |= _fitted(path, size, parameters, needs_fit) | of_label
     if missing := [name for name in _required(parameters) if name not in sizes]:
-        raise BudgetError(
+        raise ModuleError(
             f"my:{path}: {short} needs {', '.join(map(repr, missing))}, but only sizes are passed: d_model, n_head, "
             f"max_len, layer_idx and n_layer; give it in the label, my:{dotted(path)}({missing[0]}=...), or a default"
         )
@@ -163,7 +163,7 @@ def arguments(path: str, size: Size) -> dict[str, Any]:
 
 
 def check_arguments(path: str) -> None:
-    """Raise ``BudgetError`` if an argument in a label is invalid for the module's class or function.
+    """Raise ``ModuleError`` if an argument in a label is invalid for the module's class or function.
 
     An argument is invalid if the class does not have it, cannot take it by name, or gets it from the model, as a size.
     Its value is invalid if the annotation of the argument excludes it. Only annotations that are types in ``WORDS`` or
@@ -175,18 +175,18 @@ def check_arguments(path: str) -> None:
     sizes = [*_size_arguments(parameters), *_layer_arguments(path)]
     short = dotted(path).rpartition(".")[2]
     if unnamed := [name for name in (*sizes, *of_label) if name in parameters and _is_unnamed(parameters[name])]:
-        raise BudgetError(f"my:{path}: {short} must take {unnamed[0]!r} by name; remove the '/' from its arguments")
+        raise ModuleError(f"my:{path}: {short} must take {unnamed[0]!r} by name; remove the '/' from its arguments")
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     names = [name for name, each in parameters.items() if each.kind not in kinds and name not in sizes]
     for name, value in of_label.items():
         if name in sizes:
-            raise BudgetError(f"{short}: {name!r} is set by the model; leave it out of the label")
+            raise ModuleError(f"{short}: {name!r} is set by the model; leave it out of the label")
         if name not in names and not _takes_any(parameters):
             options = f"; its arguments: {', '.join(names)}" if names else "; it has none besides sizes"
-            raise BudgetError(f"{short} has no argument {name!r}{options}")
+            raise ModuleError(f"{short} has no argument {name!r}{options}")
         if name in names and (expected := _expected(value, parameters[name])):
             signature = f"{name}: {inspect.formatannotation(parameters[name].annotation)}".replace("'", "")
-            raise BudgetError(
+            raise ModuleError(
                 f"{short}({written({name: value})}): its signature has '{signature}'; expected {expected}"
             )
 
@@ -227,8 +227,8 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter], 
     ``fit`` receives the budget as a number of parameters. If another quantity is matched, such as FLOPs, the budget is
     in this quantity, and ``fit`` also receives the name of the quantity as ``match``.
 
-    Raises ``BudgetError`` if another quantity is matched and no ``fit`` accepts ``match``. Raises it also if ``fit``
-    fails, or returns anything else than arguments of the class.
+    Raises ``BudgetError`` if another quantity is matched and no ``fit`` accepts ``match``. Raises ``ModuleError`` if
+    ``fit`` fails, or returns anything else than arguments of the class.
     """
     fit, quantity, budget = own_fit(source(path).make), size.rule.quantity, 4 * size.d_model**2
     match = {} if quantity == "parameters" else {"match": quantity}
@@ -249,7 +249,7 @@ def _fitted(path: str, size: Size, parameters: Mapping[str, inspect.Parameter], 
     if not isinstance(fitted, Mapping) or not all(
         isinstance(name, str) and (name in parameters or _takes_any(parameters)) for name in fitted
     ):
-        raise BudgetError(f"my:{dotted(path)}: its fit must return a dict of its own arguments, got {fitted!r:.100}")
+        raise ModuleError(f"my:{dotted(path)}: its fit must return a dict of its own arguments, got {fitted!r:.100}")
     return dict(fitted)
 
 
@@ -331,7 +331,7 @@ def takes_heads(path: str) -> bool:
 
 @contextmanager
 def wrap_user_errors(where: str) -> Iterator[None]:
-    """A context for a user's code that replaces every exception, even an exit, by a ``BudgetError``.
+    """A context for a user's code that replaces every exception, even an exit, by a ``ModuleError``.
 
     The message is one line and begins with ``where``. ``KeyboardInterrupt`` and ``BudgetError`` are not replaced.
     """
@@ -340,4 +340,4 @@ def wrap_user_errors(where: str) -> Iterator[None]:
     except (KeyboardInterrupt, BudgetError):
         raise
     except BaseException as error:
-        raise BudgetError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
+        raise ModuleError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())[:300]}") from error

@@ -10,7 +10,7 @@ import torch
 
 import madbench
 from installed import forget_installed
-from madbench.errors import BudgetError, LabelError
+from madbench.errors import LabelError, ModuleError
 from madbench.labels import expand, family_of, label_identity, parse, trust
 from madbench.mixers import solve
 from madbench.mixers.checks import run_checks
@@ -191,7 +191,7 @@ def test_a_causal_module_passes_every_check():
 
 @pytest.mark.slow
 def test_a_module_that_looks_ahead_is_refused_and_verify_measures_it():
-    with pytest.raises(BudgetError, match="is not causal: row 0 changes with the later token 1"):
+    with pytest.raises(ModuleError, match="is not causal: row 0 changes with the later token 1"):
         solve("my:own_mixers.Ahead", 16)
     verdicts = madbench.verify("my:own_mixers.Ahead").set_index("check").verdict
     assert verdicts["causality"] == "fail"
@@ -219,8 +219,13 @@ def test_a_module_that_looks_ahead_is_refused_and_verify_measures_it():
     ],
 )
 def test_a_class_that_is_not_a_mixer_is_refused_with_advice(name, problem):
-    with pytest.raises(BudgetError, match=problem):
+    with pytest.raises(ModuleError, match=problem):
         solve(f"my:own_mixers.{name}", 16, n_head=2, max_len=32)
+
+
+def test_a_plan_of_a_module_that_fails_names_the_task_and_is_no_error_of_the_budget():
+    with pytest.raises(ModuleError, match="^compression at seq_len .*: my:own_mixers.Exits at d_model .*SystemExit: 3"):
+        madbench.plan("my:own_mixers.Exits", tasks="compression", profile="quick")
 
 
 @pytest.mark.slow
