@@ -38,8 +38,7 @@ which is then imported. For :func:`madbench.sweep`, :func:`madbench.grid.load_gr
 def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
     """Wrap ``verb`` with the steps that all public functions share.
 
-    - Arguments of NumPy, torch and pandas are converted to Python's types.
-    - An iterator in the argument ``labels`` becomes a list, because these steps read it before ``verb`` does.
+    - Arguments of NumPy, torch and pandas are converted to Python's types, and iterators to lists.
     - The code of the labels in the arguments may be imported (:mod:`madbench.labels.trust`).
     - Figures and frames show the display names in the argument ``rename``, whose keys are labels in any spelling.
     - The caller's random state does not change.
@@ -64,8 +63,6 @@ def public(verb: Callable[_P, _R]) -> Callable[_P, _R]:
             hint = hint or _hint_on_positions(verb.__name__, signature, arguments)
             raise TypeError(f"{verb.__name__}() {error}{hint}") from None
         labels: Any = call.arguments.get("labels", ())
-        if isinstance(labels, Iterator):
-            labels = call.arguments["labels"] = plain_values(list(labels))
         with suppress(TypeError):  # labels of a wrong type: the verb itself raises the error
             trust.allow_typed(labels, with_files=verb.__name__ in TRAINING)
         names = names_of(labels, DisplayNames().with_names(rename or {}))
