@@ -234,14 +234,14 @@ class FigurePlace:
     def from_option(cls, output: Path | None, results: Path) -> Self:
         """The place that ``output``, the value of ``--output``, names. By default the folder ``plots`` in ``results``.
 
-        A path is a file if it has a suffix and is not the path of a folder. Raises ``ConfigError`` for a file that is
-        neither ``.png`` nor ``.pdf``.
+        A path is a file if it has a suffix of letters, unlike ``two.v2``, and is not the path of a folder. Raises
+        ``ConfigError`` for a file that is neither ``.png`` nor ``.pdf``.
         """
-        if output is None or not output.suffix or output.is_dir():
+        if output is None or not output.suffix[1:].isalpha() or output.is_dir():
             return cls(output or results / "plots")
         if output.suffix not in (".pdf", ".png"):
             problem = f"no figure is written as {output.suffix}; name a .pdf or a .png file, or a folder"
-            problem += " (make it first if its name has a dot)"
+            problem += f" without {output.suffix}"
             raise ConfigError(f"--output {output}: {problem}")
         return cls(output, output.suffix[1:])
 

@@ -32,7 +32,8 @@ def names_of_suites(source: str) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         for part in node.body
-        if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "suite"
+        if (isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "suite")
+        or (isinstance(part, ast.AnnAssign) and ast.unparse(part.target) == "suite")
     }
     for node in ast.walk(tree):
         if node in own_suites:

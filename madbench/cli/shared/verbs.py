@@ -73,8 +73,8 @@ class Verb(TyperCommand):
 def _usage_problem(error: Exception, message: str, ctx: Any) -> str:
     """The text of an ``error`` of the parser with this ``message``, such as an argument that is missing."""
     if type(error).__name__ == "MissingParameter":
-        missing = error.param.metavar or error.param.name  # type: ignore[attr-defined]
-        return f"expected {missing}; {ctx.command_path} --help has examples"
+        parameter: Any = vars(error)["param"]
+        return f"expected {parameter.metavar or parameter.name}; {ctx.command_path} --help has examples"
     return (message[:1].lower() + message[1:].rstrip(".")).replace("argument(s)", "arguments")
 
 
