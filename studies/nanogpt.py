@@ -60,9 +60,9 @@ DEFAULTS = {
     "model.d_model": 144,
     "model.n_head": 12,
     "model.positions": "learned",
-    "training.steps": 200,
+    "training.steps": 400,
     "training.tokens_per_step": 2048,
-    "training.eval_every": 40,
+    "training.eval_every": 80,
     "training.eval_sequences": 640,
 }
 

@@ -37,9 +37,9 @@ MOST_PROGRAMS = 12
 """The largest number of programs that a process keeps. Later jobs use them if they differ only in seed, learning rate
 and weight decay.
 """
-LONGEST_PASS = 0.1
-"""The longest plain pass, in seconds, for which a program is recorded. A longer pass gains little, and its recording
-needs much memory, because for a moment all intermediate tensors of the pass exist at once.
+LONGEST_PASS = 0.2
+"""The longest plain pass, in seconds, for which a program is recorded. A longer pass gains less than a twentieth, and
+its recording needs much memory, because for a moment all intermediate tensors of the pass exist at once.
 """
 TIMED = 2
 """The number of plain passes that are timed before the recording. The shortest one is compared with ``LONGEST_PASS``.

@@ -109,9 +109,9 @@ def test_nanogpt_runs_with_the_seed_of_the_run_and_its_evaluations_are_read(chec
     work = tmp_path / "work"
     work.mkdir()
     run = bench.train_nanogpt(job, opened, options, work, lambda completed: steps.append(completed))
-    assert run.validation_loss == {step: 1337 + 3 + step for step in (40, 80, 120, 160, 200)}
+    assert run.validation_loss == {step: 1337 + 3 + step for step in (80, 160, 240, 320, 400)}
     assert run.tokens_per_second == 2048 / 0.5
-    assert steps == list(range(201))
+    assert steps == list(range(401))
 
 
 def test_steps_with_an_evaluation_are_not_timed():
