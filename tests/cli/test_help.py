@@ -241,6 +241,7 @@ def test_a_paper_given_as_a_verb_is_refused_with_the_right_command(main, paper):
     ("words", "said"),
     [
         (("tabel",), "there is no command 'tabel'; did you mean 'table'?"),
+        (("lm", "prepar"), "there is no command or label 'prepar'; did you mean 'prepare'?"),
         (("qqqq",), "there is no command 'qqqq'; madbench --help lists all"),
         (("verify",), "madbench verify: expected LABEL; madbench verify --help has examples"),
         (("lm", "prepare"), "madbench lm prepare: expected SOURCE; madbench lm prepare --help has examples"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import typer
 
 from madbench.cli.shared.verbs import VerbGroup
+from madbench.config import short_repr
+from madbench.errors import ConfigError, MadbenchError, suggestion
 
 VERBS = {"Commands": "train prepare sample evaluate export"}
 
@@ -27,8 +31,23 @@ class _TrainByDefault(VerbGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "-h", "--help"):
+            if advice := _advice_on_command(args[0], self.commands):
+                raise ConfigError(f"there is no command or label {short_repr(args[0])}{advice}")
             args = ["train", *args]
         return super().parse_args(ctx, args)
+
+
+def _advice_on_command(word: str, commands: Iterable[str]) -> str:
+    """The advice that ``word`` may be a misspelled command. Empty if it resembles none, or may be a label or a set."""
+    if not re.fullmatch("[a-z]+", word) or not (advice := suggestion(word, commands)):
+        return ""
+    from madbench.labels.sets import expand
+
+    try:
+        expand([word])
+    except MadbenchError:
+        return advice
+    return ""
 
 
 app = typer.Typer(
