@@ -260,8 +260,9 @@ def _axes(grid: GridFile) -> dict[str, list[Override]]:
         axes[key] = [*parse_overrides(override_text(key, value, "vary") for value in values)]
         if grid.mode == "product" and len(set(axes[key])) == 1:
             value = axes[key][0].text[:60]
+            known = nearest_key(key, grid.tasks) or key  # a misspelled key would fail under set as well
             raise ConfigError(
-                f"vary: {short_repr(key)} has one value; write {key}: {value} under set, or give different values"
+                f"vary: {short_repr(key)} has one value; write {known}: {value} under set, or give different values"
             )
         check_unique(axes[key], "vary")
     return axes

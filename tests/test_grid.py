@@ -170,6 +170,7 @@ def test_a_larger_grid_has_the_rows_of_the_smaller_one(labels, vary):
         ({"labels": ["S"], "mode": "products"}, "grid.yaml: mode: 'products' is not allowed; did you mean 'product'?"),
         ({"labels": ["S"], "vary": {"a": 3}}, "grid.yaml: vary: a: expected a list of values, such as a: [1, 2]"),
         ({"labels": ["S"], "vary": {"a": [3]}}, "vary: 'a' has one value; write a: 3 under set"),
+        ({"labels": ["S"], "vary": {"lr": [0.1]}}, "vary: 'lr' has one value; write learning_rates: 0.1 under set"),
         ({"labels": ["S"], "vary": {"a": [3, 3]}}, "vary: 'a' has one value; write a: 3 under set"),
         ({"labels": ["S"], "vary": {"a": [3, 3, 4]}}, "vary: a=3 appears twice; leave one out"),
         ({"labels": ["S"], "vary": {"a": {"b": 3}}}, "vary: a: expected a list of values, got a mapping; write a.b: "),
