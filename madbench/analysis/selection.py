@@ -184,7 +184,13 @@ class Selection(Query):
 
         If the store has such labels, this is the command that shows them too. Otherwise it is one that trains them.
         """
-        options = ["-p", str(self.profile)] if self.profile else []
+        from madbench.experiment.commands import option_words
+
+        profile = ["-p", str(self.profile)] if self.profile else []
+        tasks = ["-t", ",".join(self.tasks)] if self.tasks else []
+        others = option_words({"--fidelity": self.fidelity, "--corpus": self.corpus}, self.budget)
+        options = [*map(str, self.overrides), *profile, *tasks, *others]
+        protocol = option_words({"--protocol": self.protocol})
         stored: set[str] = set()
         with suppress(MadbenchError):  # several protocols, of which the user has to choose one
             stored = {*replace(self, labels=(), warn=lambda _: None).select().scores.label}
@@ -192,7 +198,7 @@ class Selection(Query):
             with suppress(LabelError):  # a label of a package that is not installed
                 neighbors = {*expand([f"~{label}"])} - {label}
                 if neighbors & stored - {*labels}:
-                    command = command_on(self.results, "attribute", *labels, f"~{label}", *options)
+                    command = command_on(self.results, "attribute", *labels, f"~{label}", *options, *protocol)
                     return f"{command} adds the stored labels that differ from {label} in one factor"
         command = training_command(self.results, *options, labels=[f"~{labels[0]}"])
         return f"{command} trains the labels that differ from {labels[0]} in one factor"

@@ -102,6 +102,8 @@ def test_labels_that_differ_in_more_than_one_factor_are_an_error(fill, invoke, r
     assert "differ in exactly one factor; madbench run '~S' -p" in refuse(attribute, "--profile", tiny)
     fill("S-c", 0.5, (1,), tasks=("compression",))
     assert "; madbench attribute S '~S' -p" in refuse(attribute, "S", "--profile", tiny)
+    words = ("S", "precision=float32", "--profile", tiny, "-t", "compression")
+    assert f"attribute S '~S' precision=float32 -p {tiny} -t compression" in refuse(attribute, *words)
     shown = invoke(attribute, "S", "S-c", "--profile", tiny)
     assert "(+0.0)" in shown.stdout  # seeds need not be the same
     assert "differ in exactly one factor" in refuse(attribute, "S", "R-c", "--profile", tiny)
