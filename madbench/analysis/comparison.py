@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
@@ -27,11 +27,14 @@ from madbench.analysis.quantities import (
 from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of, select_columns
 from madbench.analysis.scores import budget_ratios
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, StoreError, did_you_mean
 from madbench.labels.budgets import LEAST_MATCHED, MOST_MATCHED
 from madbench.labels.names import display_name
 from madbench.suites import suites
 from madbench.suites.planning import LEAST_SEEDS
+
+if TYPE_CHECKING:
+    from madbench.analysis.scores import Results
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,21 @@ def comparison_table(
     caption = _caption(baseline, rows, margins, has_deviations) + budgets.text(labels, matched)
     notes = " ".join([*protocol, _notes(rows, bool(margins))])
     return Listing(rows, headings, lines, json_rows, caption, notes, "tab:comparison")
+
+
+def rows_table(results: Results, within: float | Mapping[str, float] | None = None) -> Listing:
+    """The table that compares the rows of a sweep with its first row, the baseline. All rows belong to one suite.
+
+    ``within`` and the errors are those of :func:`comparison_table`. Raises ``StoreError`` if no row shares a column
+    with the baseline in which both have a complete seed.
+    """
+    baseline, *others = results.names
+    table = comparison_table(
+        baseline, others, results.scores, results.sentences(), within, matched=results.matched_quantity
+    )
+    if not table.rows:
+        raise StoreError(f"no row has a complete seed of a column together with one of the baseline {baseline}")
+    return table.of_origin(results.origin(names_profiles=True))
 
 
 def _comparisons(

@@ -8,8 +8,8 @@ from madbench.cli.shared import options
 from madbench.cli.shared.options import StoredOptions
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.printing import print_text_table
-from madbench.config.options import argument, option
-from madbench.errors import ConfigError
+from madbench.cli.shared.words import parse_margins
+from madbench.config.options import argument
 
 
 def compare(
@@ -21,13 +21,7 @@ def compare(
             + " The first label is compared with each of the others. KEY=VALUE changes the profile.",
         ),
     ],
-    within: Annotated[
-        str | None,
-        option(
-            "Also test whether a difference is within a margin: one for all columns in points, or one per column.",
-            metavar="NUMBER|COLUMN=NUMBER,...",
-        ),
-    ] = None,
+    within: options.WithinOption = None,
     *,
     stored_options: StoredOptions,
     spread: options.SpreadOption = "interval",
@@ -46,6 +40,9 @@ def compare(
     error and correction. The verdict is equivalent, no worse, no better, or not
     shown. A large p-value is never read as equality.
 
+    The rows of a sweep, which may differ in settings, are compared by madbench
+    sweep --compare.
+
     [bold]Examples[/bold]
 
       madbench compare R-cg-q R-cg-q-12o            what sequence mixing adds
@@ -56,24 +53,8 @@ def compare(
       madbench compare S-pc R-pc --within 2
       madbench compare S-pc R-pc --within mad_average=2,loss_l5=0.02
     """
-    margins = None if within is None else _margins(within)
+    margins = None if within is None else parse_margins(within)
     selection = stored_options.selection(words)
     results = selection.select_to_compare()
     table = selection.comparison_of(results, margins, has_deviations=spread == "sd")
     print_text_table(table, print_options, costs=costs.tables(results))
-
-
-def _margins(text: str) -> float | dict[str, float]:
-    """Parse the margins of ``--within``: ``2``, or ``mad_average=2,loss_l5=0.02``.
-
-    Raises ``ConfigError`` for other text.
-    """
-    parts = [part.strip().partition("=") for part in text.split(",")]
-    try:
-        if len(parts) == 1 and not parts[0][1]:
-            return float(text)
-        if all(name and equals for name, equals, _ in parts):
-            return {name: float(number) for name, _, number in parts}
-    except ValueError:
-        pass
-    raise ConfigError(f"--within {text}: expected a number, or COLUMN=NUMBER, such as 2 or mad_average=2,loss_l5=0.02")

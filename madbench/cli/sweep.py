@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,12 +17,16 @@ from madbench.cli.shared.options import TrainingOptions
 from madbench.cli.shared.parameters import given_options
 from madbench.cli.shared.print_options import CostsOptions, PrintOptions
 from madbench.cli.shared.training import train_grid
-from madbench.cli.shared.words import labels_and_overrides
+from madbench.cli.shared.words import labels_and_overrides, parse_margins
 from madbench.config import parse_seeds, read_yaml, settings_of, short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, no_effect
 from madbench.experiment.options import GridOptions
 from madbench.grid import is_grid_file, load_grid, parse_axes
+
+if TYPE_CHECKING:
+    from madbench.analysis.rendering import Listing
+    from madbench.analysis.scores import Results
 
 
 def sweep(
@@ -56,6 +60,16 @@ def sweep(
             show_default="the first label with the first values",
         ),
     ] = None,
+    compare: Annotated[
+        bool,
+        option(
+            "Compare the rows with the baseline as madbench compare does, with p-values and verdicts, in place of the "
+            "table.",
+            "--compare",
+            rare="sweep",
+        ),
+    ] = False,
+    within: options.WithinOption = None,
     *,
     grid: GridOptions,
     training: TrainingOptions,
@@ -87,6 +101,7 @@ def sweep(
       madbench sweep '~R-cg-q-12o' --seeds 0-2
       madbench sweep R-12! R-12o! --vary model.mix_rank=4,8 -t in_context_recall
       madbench sweep S R-c --vary training.epochs=8,20 --mode one_at_a_time
+      madbench sweep R-c --vary training.epochs=8,20 --seeds 0-4 --compare
       madbench sweep S-p --vary 'DeltaProduct(n={1,2,3})' --seeds 0-2
       madbench sweep @table1 --profile full --devices 0,1 --slots 4 --dry-run
       madbench sweep grid.yaml --retry --time-limit 30m
@@ -108,7 +123,23 @@ def sweep(
     changes |= {"set": overrides} if overrides else {}
     if isinstance(source, Path):
         _print_replaced_keys(source, changes)
-    train_grid(load_grid(source, changes), training, has_baseline=True, print_options=print_options, costs=costs)
+    if within is not None and not compare:
+        raise no_effect("--within", "without --compare")
+    margins = None if within is None else parse_margins(within)
+
+    def comparison(results: Results) -> Listing:
+        from madbench.analysis.comparison import rows_table
+
+        return rows_table(results, margins)
+
+    train_grid(
+        load_grid(source, changes),
+        training,
+        has_baseline=True,
+        comparison=comparison if compare else None,
+        print_options=print_options,
+        costs=costs,
+    )
 
 
 def _source_of(words: list[str]) -> tuple[Path | list[str], dict[str, Any]]:

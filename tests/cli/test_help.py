@@ -74,7 +74,10 @@ def test_every_verb_shows_the_default_profile_of_the_main_suite(verb):
 
 def test_sweep_has_the_options_of_run_and_those_of_a_grid():
     names, helps = ({option.name: option.help for option in COMMANDS[verb].params} for verb in ("run", "sweep"))
-    assert helps.keys() - names.keys() == {"vary", "mode", "baseline"} and not names.keys() - helps.keys()
+    assert (
+        helps.keys() - names.keys() == {"vary", "mode", "baseline", "compare", "within"}
+        and not names.keys() - helps.keys()
+    )
     assert all(helps[name] == text for name, text in names.items() if name != "words")
 
 

@@ -80,6 +80,24 @@ def test_a_larger_grid_adds_only_its_new_rows(main, stand_in, tiny, tmp_path):
     assert planned["cells"][0]["estimated_seconds"] == 0 < planned["estimated_seconds"]
 
 
+@pytest.mark.slow
+def test_rows_of_a_sweep_are_compared_as_labels_are(main, stand_in, tiny):
+    words = ("--seeds", "0-2", "--profile", tiny, "-t", "compression")
+    local = ("--device", "cpu", "--slots", "1", "--compare")
+    of_labels = main("sweep", "S", "S-c", *words, *local, "-f", "json")
+    assert (
+        json.loads(of_labels.stdout)["cells"]
+        == json.loads(main("compare", "S", "S-c", *words[2:], "-f", "json").stdout)["cells"]
+    )
+    ended = main("sweep", "S", "--vary", "training.epochs=1,2", *words, *local, "--within", "20")
+    assert ended.code == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert lines[2].strip() == "S  training.epochs=2" and " +0.0 " in lines[3] and "Difference to S  tr" in ended.stdout
+    assert "equivalent" in lines[3]
+    refused = main("sweep", "S", "S-c", "--compare", "-t", "compression,language_model")
+    assert refused.stderr == "--compare is for the rows of one suite; choose its tasks with --tasks\n"
+
+
 def test_trackers_get_the_varied_settings_of_the_rows_of_a_grid(main, stand_in, tiny, monkeypatch):
     told = []
 
@@ -220,6 +238,9 @@ def test_vary_accepts_arguments_of_labels(main, tiny):
         (["S", "--devices", "0,0"], "--devices '0,0': expected numbers of GPUs, each once, such as 0,1"),
         (["S", "--devices", "0", "--device", "cpu"], "--devices 0 has no effect with --device cpu"),
         (["S", "--devices", "99"], "device 'cuda:99': this machine has"),
+        (["S", "R", "--within", "2"], "--within has no effect without --compare"),
+        (["S", "R", "--compare", "--dry-run"], "--compare has no effect with --dry-run, which shows no results"),
+        (["S", "R", "--compare", "--within", "x"], "--within x: expected a number, or COLUMN=NUMBER"),
         (["S", "-f", "json", "-f", "csv"], "-f: given twice; give it once"),
         (["S", "training.epochs=2", "training.epochs=3"], "'training.epochs' is given twice"),
         (["grid.yaml", "--vary", "GDN{,(neg)}"], "'GDN{,(neg)}' has no effect: the labels are those of grid.yaml"),

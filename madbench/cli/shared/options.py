@@ -43,6 +43,14 @@ SpreadOption = Annotated[
         "The number after a mean: half-width of its 95% interval, or standard deviation of the seeds.",
     ),
 ]
+WithinOption = Annotated[
+    str | None,
+    option(
+        "Also test whether a difference is within a margin: one for all columns in points, or one per column.",
+        metavar="NUMBER|COLUMN=NUMBER,...",
+        rare="sweep",
+    ),
+]
 BaselinesOption = Annotated[
     bool,
     option(

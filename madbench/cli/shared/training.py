@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -88,14 +88,16 @@ def train_grid(
     *,
     has_baseline: bool = False,
     has_tables: bool = True,
+    comparison: Callable[[Results], Listing] | None = None,
     print_options: PrintOptions,
     costs: CostsOptions = CostsOptions(),
 ) -> Results | None:
     """Train the rows of a grid and print their tables, or print their plan with ``--dry-run``.
 
     ``has_tables`` is False to print no tables. ``has_baseline`` is True for a sweep: rows are compared with the first
-    row, and failed jobs are not retried by default. Under torchrun only the first process prints. Exits with code 1 if
-    jobs failed. Return the results, or None for a plan and for the other processes of torchrun.
+    row, and failed jobs are not retried by default. ``comparison`` makes the table that is printed in place of the
+    tables of results. Under torchrun only the first process prints. Exits with code 1 if jobs failed. Return the
+    results, or None for a plan and for the other processes of torchrun.
     """
     from madbench.training.processes import is_first
 
@@ -105,8 +107,12 @@ def train_grid(
         raise no_effect("--costs", "with --dry-run; madbench explain --cost LABEL shows costs")
     if print_options.notes and options.dry_run:
         raise no_effect("--notes", "with --dry-run, which shows no results")
+    if comparison and options.dry_run:
+        raise no_effect("--compare", "with --dry-run, which shows no results")
     console = Console(stderr=True, quiet=not is_first())
     experiment = _prepare(grid, options, device, execution.executor is not None, console)
+    if comparison and len(experiment.suites) > 1:
+        raise ConfigError("--compare is for the rows of one suite; choose its tasks with --tasks")
     if FORMATS[print_options.format].is_for_one_table and len(experiment.suites) > 1:
         raise ConfigError(
             f"--format {print_options.format} is for one table; choose the tasks of one suite with --tasks"
@@ -128,15 +134,19 @@ def train_grid(
     from madbench.analysis.tables import result_tables
 
     results = Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
-    tables = result_tables(results, has_baseline) if has_tables else []
-    costs_by_suite = costs.tables(results) if tables else {}
+    compared = comparison(results) if comparison else None
+    tables = result_tables(results, has_baseline) if has_tables and not compared else []
+    costs_by_suite = costs.tables(results) if tables or compared else {}
     failures = _failures(results, failed_now)
-    if print_options.format != "json":
-        _print_tables(tables, costs_by_suite, print_options)
-    elif has_tables:
-        content = _contents(tables, costs_by_suite, experiment.grid.leading)
+    if print_options.format == "json" and has_tables:
+        content = compared.content() if compared else _contents(tables, costs_by_suite, experiment.grid.leading)
+        content = with_costs(content, costs_by_suite) if compared else content
         print_json(content | {"failed": failures, "left": summary.left})
-    if tables:
+    elif compared:
+        print_text_table(compared, print_options, costs=costs_by_suite)
+    elif print_options.format != "json":
+        _print_tables(tables, costs_by_suite, print_options)
+    if tables or compared:
         hint = "the same command shows this again"
         if not has_baseline:
             hint = f"again as a table: {_table_command(experiment, results.store)}"

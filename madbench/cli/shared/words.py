@@ -48,3 +48,19 @@ def labels_and_overrides(words: Iterable[str]) -> tuple[list[str], tuple[Overrid
         key, equals, _ = word.partition("=")
         (overrides if equals and not re.search("[:(]", key) else labels).append(word)
     return labels, parse_overrides(overrides)
+
+
+def parse_margins(text: str) -> float | dict[str, float]:
+    """Parse the margins of ``--within``: ``2``, or ``mad_average=2,loss_l5=0.02``.
+
+    Raises ``ConfigError`` for other text.
+    """
+    parts = [part.strip().partition("=") for part in text.split(",")]
+    try:
+        if len(parts) == 1 and not parts[0][1]:
+            return float(text)
+        if all(name and equals for name, equals, _ in parts):
+            return {name: float(number) for name, _, number in parts}
+    except ValueError:
+        pass
+    raise ConfigError(f"--within {text}: expected a number, or COLUMN=NUMBER, such as 2 or mad_average=2,loss_l5=0.02")
