@@ -109,7 +109,8 @@ def _gradients(
     make = torch.zeros if window else torch.empty  # without a window, the last rows see all keys and write all numbers
     d_k, d_v = (make(len(x), x.shape[2], length, dtype=x.dtype, device=x.device) for x in inputs[1:3])  # transposed
     blocks, future = _blocks(length), _future(BLOCK_ROWS, inputs[0])
-    buffer, of_weights = (_buffer(inputs[0], window) for _ in range(2))
+    buffer = _buffer(inputs[0], window)
+    of_weights = buffer if kept else torch.empty_like(buffer)  # kept weights are only read
     groups = _groups(bool(kept), window, d_q, d_k, d_v, _by_head(grad), *inputs, *d_sink)
     for group, (of_d_q, of_d_k, of_d_v, of_grad, of_q, of_k, of_v, *of_sink) in enumerate(groups):
         for number, rows in reversed([*enumerate(blocks)]):

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.extras import how_to_install
-from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.derivatives import refuse_second
+from madbench.mixers.recurrence.forms import Dynamics
 
 MODULES = {
     "chunk_simple_gla": "fla.ops.simple_gla",

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.errors import TrainingError, did_you_mean
-from madbench.mixers.cd import forms, library, parts
+from madbench.mixers.cd import library, parts
 from madbench.mixers.cd.budget import CdAllocation
-from madbench.mixers.cd.forms import Dynamics
 from madbench.mixers.cd.grammar import DIAGONAL_GATES
 from madbench.mixers.cd.projections import Cache, Projections
 from madbench.mixers.cd.reference import reference
@@ -24,6 +23,8 @@ from madbench.mixers.linear_maps import call, check_weights, weight_of
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import recompute
+from madbench.mixers.recurrence import forms
+from madbench.mixers.recurrence.forms import Dynamics
 from madbench.mixers.tracing import is_symbolic, needs_plain_operators
 
 DENSE_LIMIT_LENGTH = 512
@@ -301,8 +302,8 @@ class CoefficientMixer(Projections):
 
         The keys have gone through the decays and mirrors of all later rows. The mirrors of a block are applied to the
         keys of all earlier blocks in one product. This takes fewer calls than
-        :func:`madbench.mixers.cd.forms.block_scores`, which applies them to queries, but keeps the keys of every block
-        for the backward pass.
+        :func:`madbench.mixers.recurrence.forms.block_scores`, which applies them to queries, but keeps the keys of
+        every block for the backward pass.
         """
         size, rows = blocks.scores.shape[-1], []
         for block, keys in enumerate(forms.keys_at_borders(blocks)):

@@ -1,4 +1,4 @@
-"""Parts of coefficient dynamics: readouts, gates, normalizations, unit vectors and a running maximum.
+"""Parts of coefficient dynamics: readouts, gates, normalizations and unit vectors.
 
 All functions compute in the precision of their inputs. The mixer ensures that it is float32 or wider.
 """
@@ -14,14 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.mixers.cd.grammar import CdLabel
+from madbench.mixers.recurrence.gates import softplus
 
 EPS = 1e-12  # added to the squared length of a unit vector; also the smallest absolute value of a divisor
 GATE_ROOT = 16  # sg and dg take this root of a sigmoid
-
-
-def softplus(x: Tensor) -> Tensor:
-    """ln(1 + e^x), exact in float64 too. The default of torch returns x already for x above 20."""
-    return F.softplus(x, threshold=40)
 
 
 def shifted_elu(x: Tensor) -> Tensor:
@@ -90,24 +86,6 @@ def log_lambda(gate: str, logits: Tensor, a_log: Tensor | None = None) -> tuple[
     return F.logsigmoid(logits) / (1 if gate == "ss" else GATE_ROOT), None
 
 
-def running_maximum(log_gate: Tensor | None, log_scale: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The running maxima m_t = max(f_t + m_(t-1), i_t) of all rows t, and m_(t-1), each (..., T) in float64.
-
-    f_t is the row's ``log_gate`` (..., T, C), or its largest channel if C > 1, and 0 if it is None. i_t is the row's
-    ``log_scale`` (..., T), the logarithm of the scale of the key. ``before`` is m_0. If it is None, the recurrence
-    starts with m_1 = i_1, and m_0 is m_1 - f_1. The coefficients do not depend on m, so they need no gradient of it.
-    """
-    i = log_scale.double()
-    f = torch.zeros_like(i) if log_gate is None else log_gate.double().amax(-1).expand_as(i)
-    total = f.cumsum(-1)
-    highest = (i - total).cummax(-1).values
-    if before is not None:
-        highest = highest.maximum(before[..., None].double())
-    m = total + highest
-    first = m[..., 0] - f[..., 0] if before is None else before.double()
-    return m, torch.cat((first[..., None], m), dim=-1)[..., :-1]
-
-
 def activate(
     label: CdLabel, s: Tensor, first_row: int | None, row_log: Tensor | None, log_norm: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
@@ -162,8 +140,3 @@ def away_from_zero(x: Tensor, least: Tensor | float) -> Tensor:
     """Replace numbers of x with an absolute value below ``least`` by ``least`` with their sign, which is + for zero."""
     floor = torch.where(x < 0, -least, least).to(x.dtype)
     return torch.where(x.abs() < least, floor, x)
-
-
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """Split channels into heads: (B, T, heads * C) -> (B, heads, T, C)."""
-    return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)

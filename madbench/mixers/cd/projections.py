@@ -12,12 +12,15 @@ from torch import Tensor, nn
 
 from madbench.mixers.cd import parts
 from madbench.mixers.cd.budget import LOW_RANK, CdAllocation
-from madbench.mixers.cd.forms import Dynamics, Mirrors
+from madbench.mixers.heads import split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.ranks import CONV_TAPS
+from madbench.mixers.recurrence.forms import Dynamics, Mirrors
+from madbench.mixers.recurrence.gates import running_maximum
 from madbench.mixers.redrawing import redraw_parts
-from madbench.mixers.srg.parts import ShortConv, rotary_angles, rotate
+from madbench.mixers.rope import rotary_angles, rotate
+from madbench.mixers.short_conv import ShortConv
 from madbench.mixers.tracing import is_symbolic
 
 NORM_EPS = 1e-6  # epsilon of the RMSNorm of output gate g
@@ -132,7 +135,7 @@ class Projections(nn.Module):
             if self.label.has_maximum:
                 log_inputs = torch.zeros_like(d.q[..., 0]) if log_scale is None else log_scale
                 with torch.no_grad():
-                    m, m_before = parts.running_maximum(d.log_gate, log_inputs, maximum)
+                    m, m_before = running_maximum(d.log_gate, log_inputs, maximum)
                 maximum = m[..., -1]
                 shift, log_scale = (m_before - m).to(log_inputs.dtype)[..., None], log_inputs - m.to(log_inputs.dtype)
                 row_log = m.to(log_inputs.dtype) if d.row_log is None else m.to(log_inputs.dtype) + d.row_log
@@ -157,7 +160,7 @@ class Projections(nn.Module):
         label, heads = self.label, self.n_head
         q, k, v, inputs = self._project(x, before)
         dtype = torch.promote_types(q.dtype, torch.float32)
-        q, k, v = (parts.split_heads(side, heads) for side in (q, k, v))
+        q, k, v = (split_heads(side, heads) for side in (q, k, v))
         with without_autocast(x):
             x, q, k = x.to(dtype), q.to(dtype), k.to(dtype)
             v = v if self.label.is_softmax else v.to(dtype)
@@ -177,7 +180,7 @@ class Projections(nn.Module):
                 psi = parts.FEATURES[label.readout]
                 q, k = psi(q), psi(k * b)
             if beta is not None and self.direction:
-                w = parts.unit(parts.split_heads(call_in_dtype_of_input(self.direction, x), heads))
+                w = parts.unit(split_heads(call_in_dtype_of_input(self.direction, x), heads))
                 mirrors = Mirrors(w, beta)
             elif beta is not None:
                 w = parts.unit(k)
@@ -223,7 +226,7 @@ class Projections(nn.Module):
         else:
             return x.new_full((1, 1, x.shape[1], 1), math.log(float(label.gate))), None
         a_log = None if self.a_log is None else self.a_log.to(x.dtype).view(self.n_head, 1, -1)
-        return parts.log_lambda(label.gate, parts.split_heads(logits, self.n_head), a_log)
+        return parts.log_lambda(label.gate, split_heads(logits, self.n_head), a_log)
 
     def _strength(self, x: Tensor) -> Tensor:
         """The strengths beta (B, H, T) of the mirrors."""

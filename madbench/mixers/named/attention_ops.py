@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers.cd.parts import split_heads
+from madbench.mixers.heads import split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project
 from madbench.mixers.named.ops import NORM_EPS
 from madbench.mixers.named.rotations import rotate_first

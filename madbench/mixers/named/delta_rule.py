@@ -18,8 +18,8 @@ from madbench.mixers.named.recurrent import RecurrenceInputs, Recurrent
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.cd.forms import Dynamics
     from madbench.mixers.named.layer import NamedLayer
+    from madbench.mixers.recurrence.forms import Dynamics
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers.cd.parts import softplus, split_heads
+from madbench.mixers.heads import split_heads
 from madbench.mixers.linear_maps import call_in_dtype_of_input, project, weight_of
 from madbench.mixers.precision import wide, without_autocast
-from madbench.mixers.srg.short_conv import causal_convolution, pad_before
+from madbench.mixers.recurrence.gates import softplus
+from madbench.mixers.short_conv import causal_convolution, pad_before
 from madbench.mixers.tracing import is_symbolic
 
 __all__ = [

@@ -13,8 +13,8 @@ from madbench.mixers.named.widths import Dims
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.cd.forms import Dynamics
     from madbench.mixers.named.layer import NamedLayer
+    from madbench.mixers.recurrence.forms import Dynamics
 
 
 class RecurrenceInputs(NamedTuple):

@@ -8,9 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.cd.decays import masked_exp
-from madbench.mixers.cd.forms import Dynamics, Mirrors
-from madbench.mixers.cd.parts import softplus, split_heads
+from madbench.mixers.heads import split_heads
 from madbench.mixers.linear_maps import project
 from madbench.mixers.named.ops import (
     Carried,
@@ -23,6 +21,9 @@ from madbench.mixers.named.ops import (
     write,
 )
 from madbench.mixers.precision import without_autocast
+from madbench.mixers.recurrence.decays import masked_exp
+from madbench.mixers.recurrence.forms import Dynamics, Mirrors
+from madbench.mixers.recurrence.gates import softplus
 from madbench.mixers.tracing import is_symbolic
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The interface of named operators that compute their outputs and their decoding state in one method of their own.
 
 Their state has a fixed size, as for :mod:`madbench.mixers.named.recurrent`, but their recurrence has none of the forms
-of :mod:`madbench.mixers.cd.forms`. Some of these operators mix tokens within each channel, without heads, queries and
-keys. Others have several matrices per head, such as a memory and its momentum.
+of :mod:`madbench.mixers.recurrence.forms`. Some of these operators mix tokens within each channel, without heads,
+queries and keys. Others have several matrices per head, such as a memory and its momentum.
 """
 
 from __future__ import annotations

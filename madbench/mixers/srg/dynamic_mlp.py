@@ -10,25 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
+from madbench.mixers.heads import split_heads
 from madbench.mixers.inputs import check_sequences
 from madbench.mixers.linear_maps import call, check_weights, project
 from madbench.mixers.probe import Probe
 from madbench.mixers.redrawing import redraw_parts
+from madbench.mixers.rope import rotary_angles, rotate
+from madbench.mixers.short_conv import ShortConv
 from madbench.mixers.srg import block_attention, decoding, path_choice, softmax_paths, tiled
 from madbench.mixers.srg.allocation import ADAPTER_OUTPUTS, SrgAllocation
 from madbench.mixers.srg.decoding import Cache
 from madbench.mixers.srg.kernels import fused
 from madbench.mixers.srg.maps import Maps, maps, probe
-from madbench.mixers.srg.parts import (
-    Contrast,
-    Projected,
-    SequenceMixing,
-    ShortConv,
-    exclude,
-    rotary_angles,
-    rotate,
-    split_heads,
-)
+from madbench.mixers.srg.parts import Contrast, Projected, SequenceMixing, exclude
 from madbench.mixers.srg.path_choice import PATHS
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
@@ -82,7 +76,7 @@ class DynamicMLP(nn.Module):
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
-        rope: ``rotation`` or ``mispaired`` (see :func:`madbench.mixers.srg.parts.rotate`).
+        rope: ``rotation`` or ``mispaired`` (see :func:`madbench.mixers.rope.rotate`).
         rope_order: ``before_gate`` as in the paper, or ``after_gate``, with which scores depend on offsets alone even
             if the label has g.
         lambda_init: initial factor of the second softmax of D. DIFF V2 (``allocation.differential``) has none: its

@@ -1,4 +1,4 @@
-"""Parts of a mixer other than its projections: activations, rotary positions, short convolutions, slots and mixing.
+"""Parts of a mixer other than its projections: activations, slots and mixing.
 
 Slots of a row are ordered by position (oldest first) or by lag (newest first). A block of M query rows whose last row
 sees W keys has M x W slots. Row m of the block (0-based) sees W - M + 1 + m keys. In both layouts its valid slots are
@@ -25,17 +25,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madbench.mixers.heads import split_heads
 from madbench.mixers.linear_maps import call
 from madbench.mixers.precision import wide
-from madbench.mixers.ranks import CONV_TAPS
-from madbench.mixers.srg.short_conv import causal_convolution
 from madbench.mixers.tracing import is_symbolic
 
-if TYPE_CHECKING:
-    pass
-
 EPS = 1e-12
-ROPE_BASE = 10000.0
 
 
 @dataclass(frozen=True)
@@ -141,60 +136,6 @@ def _norm(h: Tensor) -> Tensor:
     return wide(h).square().sum(-1, keepdim=True).add(EPS).sqrt()
 
 
-def rotate(
-    x: Tensor, first_position: int, style: str = "rotation", angles: tuple[Tensor, Tensor] | None = None
-) -> Tensor:
-    """Apply rotary position embedding (Su et al. 2021) to x (..., T, K), K even. Row t is at ``first_position + t``.
-
-    ``style="rotation"``: every pair is rotated by one angle, so scores depend on the offset of two positions only.
-    ``style="mispaired"``: angles laid out for half-split pairs are applied to interleaved pairs (2i, 2i + 1), as in the
-    paper's public code. The two coordinates of a pair are then rotated by different angles.
-
-    ``angles`` is the result of :func:`rotary_angles`, if already computed. If it has fewer channels than x, only the
-    first channels are rotated.
-    """
-    cos, sin = angles or rotary_angles(x, first_position)
-    width = cos.shape[-1]
-    if width < x.shape[-1]:
-        return torch.cat((rotate(x[..., :width], first_position, style, (cos, sin)), x[..., width:]), dim=-1)
-    if style == "rotation":
-        first, second = x.chunk(2, dim=-1)
-        quarter_turn = torch.cat((-second, first), dim=-1)
-    else:
-        first, second = x[..., 0::2], x[..., 1::2]
-        quarter_turn = torch.stack((-second, first), dim=-1).flatten(-2)
-    return (x * cos + quarter_turn * sin).to(x.dtype)
-
-
-def rotary_angles(x: Tensor, first_position: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, each (T, K), of the angles by which :func:`rotate` rotates x (..., T, K).
-
-    Row t of x is at position ``first_position + t``. The results are in float32 or wider.
-    """
-    length, width = x.shape[-2:]
-    frequency = ROPE_BASE ** (-torch.arange(0, width, 2, device=x.device, dtype=torch.float64) / width)
-    position = torch.arange(first_position, first_position + length, device=x.device, dtype=torch.float64)
-    angle = torch.outer(position, frequency)
-    angle = torch.cat((angle, angle), dim=-1)
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    return angle.cos().to(dtype), angle.sin().to(dtype)
-
-
-class ShortConv(nn.Module):
-    """Depthwise causal convolution without a bias: y_t = sum_j w[:, j] x_{t - 3 + j}.
-
-    The last of the four taps applies to the current token. ``weight`` is (D, 4).
-    """
-
-    def __init__(self, d_model: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(d_model, CONV_TAPS))
-
-    def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Convolve x (B, T, D). ``before`` are the three inputs before x (B, 3, D), or None for zeros."""
-        return causal_convolution(x, self.weight, before)
-
-
 class Contrast(nn.Module):
     """The scalar lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init, the weight of the second softmax of base D.
 
@@ -216,13 +157,6 @@ class Contrast(nn.Module):
     def forward(self) -> Tensor:
         """The scalar lambda, by which the second softmax is multiplied before it is subtracted."""
         return (self.q1 @ self.k1).exp() - (self.q2 @ self.k2).exp() + self.lambda_init
-
-
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """Split channels into heads, (B, T, heads * C) -> (B, heads, T, C)."""
-    if x.shape[1] == 1:
-        return x.view(len(x), heads, 1, x.shape[-1] // heads)
-    return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
 
 
 def exclude(o: Tensor, v: Tensor) -> Tensor:

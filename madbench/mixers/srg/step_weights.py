@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.mixers.linear_maps import is_plain, weight_of
+from madbench.mixers.rope import rotate
 from madbench.mixers.srg.grammar import SrgLabel
-from madbench.mixers.srg.parts import SequenceMixing, activate, rotate
+from madbench.mixers.srg.parts import SequenceMixing, activate
 from madbench.mixers.tracing import is_traced
 
 if TYPE_CHECKING:

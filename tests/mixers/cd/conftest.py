@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench.mixers import build
-from madbench.mixers.cd import decays
+from madbench.mixers.recurrence import decays
 
 
 @pytest.fixture(scope="session")

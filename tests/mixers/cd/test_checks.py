@@ -11,13 +11,14 @@ import torch
 
 from coefficient_labels import random_label
 from madbench.labels import parse
-from madbench.mixers.cd import decays, forms, operator, parts, projections
+from madbench.mixers.cd import operator, parts, projections
 from madbench.mixers.cd.family import FAMILY
 from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import SampleMixers
 from madbench.mixers.checks import run_check, run_checks
 from madbench.mixers.package_checks import package_checks
+from madbench.mixers.recurrence import decays, forms
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ import torch
 
 from coefficient_labels import random_label
 from madbench.mixers import build
-from madbench.mixers.cd import forms
 from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.recurrence import forms
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 LABELS = (

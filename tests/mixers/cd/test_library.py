@@ -10,8 +10,8 @@ from coefficient_labels import random_label
 from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.mixers.cd import library
-from madbench.mixers.cd.forms import Dynamics, Mirrors, scores
 from madbench.mixers.checks import run_checks
+from madbench.mixers.recurrence.forms import Dynamics, Mirrors, scores
 from refused import skip_if_refused
 
 LABELS = {

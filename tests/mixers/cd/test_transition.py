@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from madbench.mixers.cd import forms
+from madbench.mixers.recurrence import forms
 from madbench.mixers.residuals import difference
 
 DECAYS = torch.tensor([1e-6, 1e-3, 1.0, 30.0, 3000.0], dtype=torch.float64)

@@ -9,7 +9,7 @@ import torch
 
 from library_layers import NEEDS_LIBRARY, load_both_ways
 from madbench.mixers import build
-from madbench.mixers.cd.forms import Dynamics, scores
+from madbench.mixers.recurrence.forms import Dynamics, scores
 from madbench.mixers.residuals import difference, filled_mixer
 
 

@@ -16,8 +16,6 @@ from torch.nn.functional import softplus
 from madbench.errors import BudgetError
 from madbench.labels import family_of, parse
 from madbench.mixers import Layer, build, named, solve
-from madbench.mixers.cd.decays import HalvedDecay
-from madbench.mixers.cd.forms import scores
 from madbench.mixers.named import loops, ops
 from madbench.mixers.named.arguments import all_instances
 from madbench.mixers.named.budget import NamedLabel
@@ -27,6 +25,8 @@ from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Linear, Vector
 from madbench.mixers.named.recurrent import Recurrent
 from madbench.mixers.path_checks import evaluate, residuals
+from madbench.mixers.recurrence.decays import HalvedDecay
+from madbench.mixers.recurrence.forms import scores
 from madbench.mixers.residuals import difference, filled_mixer
 from madbench.mixers.traits import traits_of
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from madbench.labels import every_label, factors, family_of, parse
-from madbench.mixers import checks
-from madbench.mixers.srg import block_attention, decoding, dynamic_mlp, parts, short_conv, tiled, tiles
+from madbench.mixers import checks, rope, short_conv
+from madbench.mixers.rope import rotate
+from madbench.mixers.srg import block_attention, decoding, dynamic_mlp, parts, tiled, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import LETTERS
-from madbench.mixers.srg.parts import SequenceMixing, lag_readout, rotate
+from madbench.mixers.srg.parts import SequenceMixing, lag_readout
 from madbench.mixers.srg.theorems import appendices, main_text
 from madbench.mixers.srg.theorems.statements import WORKED_OUT, Statements
 from mixers.srg.equations import APPENDICES
@@ -198,7 +199,7 @@ def decode_without_position(monkeypatch):
     sound = DynamicMLP.project
 
     def project(self, x, position, before=None, angles=None):
-        return sound(self, x, 0, before, angles and parts.rotary_angles(x[..., : self.rotated], 0))
+        return sound(self, x, 0, before, angles and rope.rotary_angles(x[..., : self.rotated], 0))
 
     monkeypatch.setattr(DynamicMLP, "project", project)
 
@@ -242,7 +243,7 @@ def round_positions(monkeypatch):
         dtype = torch.promote_types(x.dtype, torch.float32)
         return angle.cos().to(x.device, dtype), angle.sin().to(x.device, dtype)
 
-    monkeypatch.setattr(parts, "rotary_angles", angles)
+    monkeypatch.setattr(rope, "rotary_angles", angles)
     monkeypatch.setattr(dynamic_mlp, "rotary_angles", angles)
 
 

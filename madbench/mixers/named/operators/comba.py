@@ -27,8 +27,8 @@ from madbench.mixers.named.widths import Dims
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.cd.forms import Dynamics
     from madbench.mixers.named.layer import NamedLayer
+    from madbench.mixers.recurrence.forms import Dynamics
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Comba(GDN):
         return gate.sigmoid()
 
     def recurrence(self, layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
-        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops, recurrent_ops
+        from madbench.mixers.recurrence.forms import Dynamics, Mirrors
 
         dims = layer.dims
         q, k, v = (ops.wide_heads(side, dims.heads) for side in (q, k, v))

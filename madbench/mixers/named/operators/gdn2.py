@@ -22,8 +22,8 @@ from madbench.mixers.named.widths import Dims
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.cd.forms import Dynamics
     from madbench.mixers.named.layer import NamedLayer
+    from madbench.mixers.recurrence.forms import Dynamics
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class GDN2(KDA):
         return insert_after(parts, "b_proj", {"w_proj": Linear(dims.d, dims.value_dim)})
 
     def recurrence(self, layer: NamedLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor, log_alpha: Tensor) -> Dynamics:
-        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops
+        from madbench.mixers.recurrence.forms import Dynamics, Mirrors
 
         heads = layer.dims.heads
         q, k, v = (ops.wide_heads(side, heads) for side in (q, k, v))

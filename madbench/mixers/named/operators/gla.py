@@ -69,8 +69,8 @@ class GLA(Recurrent):
     def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import logsigmoid, silu
 
-        from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
+        from madbench.mixers.recurrence.forms import Dynamics
 
         q, k, v, gate = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj, layer.g_proj)
         dims = layer.dims

@@ -74,9 +74,9 @@ class GSA(Recurrent):
     def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import logsigmoid, silu
 
-        from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
         from madbench.mixers.named.operators.gsa_slots import read_slots
+        from madbench.mixers.recurrence.forms import Dynamics
 
         sides = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj)
         heads = layer.dims.heads

@@ -63,8 +63,8 @@ class HGRN2(bounded_decay.BoundedDecay, Recurrent):
     def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import silu
 
-        from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
+        from madbench.mixers.recurrence.forms import Dynamics
 
         q, i = ops.project(x, layer.q_proj, layer.i_proj)
         dims = layer.dims

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.cd.decays import masked_exp, split_rows
+from madbench.mixers.recurrence.decays import masked_exp, split_rows
 from madbench.mixers.tracing import is_symbolic
 
 TOP = 14  # the highest level

@@ -67,8 +67,8 @@ class Mamba2(Recurrent):
         return dims.value_dim + 2 * dims.key
 
     def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
-        from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops, recurrent_ops
+        from madbench.mixers.recurrence.forms import Dynamics
 
         dims, channels = layer.dims, self.channels(layer.dims)
         z, inputs, logits = layer.in_proj(x).split((dims.value_dim, channels, dims.heads), dim=-1)

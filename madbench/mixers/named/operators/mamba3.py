@@ -103,8 +103,8 @@ class Mamba3(Recurrent):
     def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         import torch.nn.functional as F
 
-        from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops, recurrent_ops, rotations
+        from madbench.mixers.recurrence.forms import Dynamics
 
         heads = layer.dims.heads
         z, v, *others = layer.in_proj(x).split(self.projected(layer.dims), dim=-1)

@@ -86,9 +86,9 @@ class MesaNet(Recurrent):
         import torch
         from torch.nn.functional import logsigmoid
 
-        from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
         from madbench.mixers.named.operators.mesanet_solve import solve_queries
+        from madbench.mixers.recurrence.forms import Dynamics
 
         dims = layer.dims
         q, k, v = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj)

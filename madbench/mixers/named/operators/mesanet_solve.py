@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from madbench.mixers.cd.decays import masked_exp, split_rows
 from madbench.mixers.recompute import recompute
+from madbench.mixers.recurrence.decays import masked_exp, split_rows
 from madbench.mixers.tracing import is_symbolic
 
 BLOCK = 16  # rows per block; P is passed from block to block

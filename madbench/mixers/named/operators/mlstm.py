@@ -86,9 +86,9 @@ class MLSTM(Recurrent):
     def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
         from torch.nn.functional import logsigmoid, pad
 
-        from madbench.mixers.cd.forms import Dynamics
-        from madbench.mixers.cd.parts import running_maximum
         from madbench.mixers.named import ops
+        from madbench.mixers.recurrence.forms import Dynamics
+        from madbench.mixers.recurrence.gates import running_maximum
 
         heads = layer.dims.heads
         sides = ops.project(x, layer.q, layer.k, layer.v)

@@ -21,8 +21,8 @@ from madbench.mixers.named.widths import Dims
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from madbench.mixers.cd.forms import Dynamics
     from madbench.mixers.named.layer import NamedLayer
+    from madbench.mixers.recurrence.forms import Dynamics
 
 RANK = 32  # channels between the two maps of w
 TAPS = 3
@@ -92,15 +92,15 @@ class PaTH(Attention):
 
         ``seen`` has the keys, values and mirrors of the sequence, as :meth:`seen` returns them.
         """
-        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops
+        from madbench.mixers.recurrence.forms import Dynamics, Mirrors
 
         q, v = ops.wide(q), ops.wide(seen["v"])
         return Dynamics(q, seen["k"], v, None, Mirrors(seen["w"], seen["beta"].squeeze(-1)))
 
     def weights(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], first: int | None) -> Tensor:
-        from madbench.mixers.cd import forms
         from madbench.mixers.named import attention_ops
+        from madbench.mixers.recurrence import forms
 
         a = attention_ops.scores(q, seen["k"], 1.0) if first is None else forms.scores(self.dynamics(q, seen))
         return self.normalize(layer, a, seen, first)
@@ -119,8 +119,8 @@ class PaTH(Attention):
     def attend_in_blocks(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
         import torch
 
-        from madbench.mixers.cd import forms
         from madbench.mixers.recompute import recompute
+        from madbench.mixers.recurrence import forms
 
         d, length = self.dynamics(q, seen), q.shape[2]
         blocks = forms.split(d, size)
@@ -135,7 +135,7 @@ class PaTH(Attention):
         return torch.cat([recompute(attend, blocks, d.v, read, i) for i in range(blocks.scores.shape[2])], dim=2)
 
     def cache_of(self, layer: NamedLayer, tokens: Tokens) -> Mapping[str, Tensor]:
-        from madbench.mixers.cd import forms
+        from madbench.mixers.recurrence import forms
 
         d = self.dynamics(tokens.q, self.seen(layer, tokens))
         length = d.q.shape[2]

@@ -71,8 +71,8 @@ class PGDN(GDN):
         return super().flops(dims, length) + 3 * dims.key_dim
 
     def rows(self, layer: NamedLayer, x: Tensor, carried: Mapping[str, Tensor] | None) -> RecurrenceInputs:
-        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops, recurrent_ops
+        from madbench.mixers.recurrence.forms import Dynamics, Mirrors
 
         q, k, v, windows = recurrent_ops.convolved_qkv(layer, x, carried)
         with ops.without_autocast(x):

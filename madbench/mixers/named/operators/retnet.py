@@ -65,9 +65,9 @@ class RetNet(Recurrent):
         import torch
         from torch.nn.functional import silu
 
-        from madbench.mixers.cd.forms import Dynamics
         from madbench.mixers.named import ops
         from madbench.mixers.named.rotations import rotate_by_position
+        from madbench.mixers.recurrence.forms import Dynamics
 
         dims, (batch, length) = layer.dims, x.shape[:2]
         q, k, v, gate = ops.project(x, layer.q_proj, layer.k_proj, layer.v_proj, layer.g_proj)

@@ -154,8 +154,8 @@ class RWKV7(Recurrent):
         import torch
         from torch.nn.functional import normalize
 
-        from madbench.mixers.cd.forms import Dynamics, Mirrors
         from madbench.mixers.named import ops
+        from madbench.mixers.recurrence.forms import Dynamics, Mirrors
 
         dims = cast(RwkvDims, layer.dims)
         before = carried["input"][:, None] if carried else torch.zeros_like(x[:, :1])

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from madbench.mixers import Check
-from madbench.mixers.cd import forms, parts
+from madbench.mixers.cd import parts
 from madbench.mixers.cd.grammar import DIAGONAL_GATES, CdLabel, rescaled, twin
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import CHECK_SEEDS, HEADS, LENGTH, LONGER, SampleMixers, is_positive, relative
+from madbench.mixers.recurrence import forms
 from madbench.papers.coefficients.theorems import zero_sets
 
 NEAR_ZERO = 0.001

@@ -376,7 +376,7 @@ def _shift_error(mixer: InteractionMixer, x: Tensor, is_mixed: bool = False) -> 
 
 
 def _naive_rotation(mixer: HyperAttention, x: Tensor) -> float:
-    from madbench.mixers.srg.parts import rotate
+    from madbench.mixers.rope import rotate
 
     q, k, _ = mixer.project(x)
     q, k = q[:, -1:], k[:, -mixer.slots[-1] :]  # of the head of the highest degree

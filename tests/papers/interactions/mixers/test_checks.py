@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from madbench.labels import family_of, parse
+from madbench.mixers import rope
 from madbench.mixers.checks import run_check
-from madbench.mixers.srg import parts
-from madbench.mixers.srg.parts import rotate
+from madbench.mixers.rope import rotate
 from madbench.papers.interactions.mixers.checks import checks
 from madbench.papers.interactions.mixers.ha import operator as tuple_operator
 from madbench.papers.interactions.mixers.hfa import operator as feature_operator
@@ -56,8 +56,8 @@ def test_the_bounds_of_bfloat16_have_room_for_the_roundings_of_every_factor(labe
 
 @pytest.mark.parametrize("label", ["hfa:2-p-q", "hfa:1+2w-p-q"])
 def test_rotary_angles_rounded_to_bfloat16_are_caught(label, monkeypatch):
-    sound = parts.rotary_angles
-    monkeypatch.setattr(parts, "rotary_angles", lambda *how: tuple(one.bfloat16().to(one) for one in sound(*how)))
+    sound = rope.rotary_angles
+    monkeypatch.setattr(rope, "rotary_angles", lambda *how: tuple(one.bfloat16().to(one) for one in sound(*how)))
     label = parse(label)
     (check,) = (one for one in checks(family_of(label), label) if one.name == "bfloat16 sums")
     assert run_check(check).verdict == "fail"

@@ -19,7 +19,7 @@ from madbench.mixers.linear_maps import check_weights
 from madbench.mixers.precision import wide, without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import recompute
-from madbench.mixers.srg.parts import ROPE_BASE
+from madbench.mixers.rope import ROPE_BASE
 from madbench.mixers.tracing import is_symbolic
 from madbench.papers.interactions.mixers.mixer import FactoredMixer, softmax_over, split_heads
 from madbench.papers.interactions.mixers.reference import tuple_reference

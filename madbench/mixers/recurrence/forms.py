@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.cd.decays import Decay, HalvedDecay, split_rows
+from madbench.mixers.recurrence.decays import Decay, HalvedDecay, split_rows
 
 LARGEST_EXPONENT = 20.0  # of a factor of a decay; products of two such factors are in the range of float32
 
@@ -183,8 +183,8 @@ class PastReads:
 def split(d: Dynamics, size: int, by_halves: bool = False) -> Blocks:
     """Split the rows of ``d`` into blocks of ``size`` rows. Each block is computed from its own rows only.
 
-    If ``by_halves`` is true, decays are computed by :class:`madbench.mixers.cd.decays.HalvedDecay` instead of
-    :class:`madbench.mixers.cd.decays.Decay`. It is for decays per channel.
+    If ``by_halves`` is true, decays are computed by :class:`madbench.mixers.recurrence.decays.HalvedDecay` instead of
+    :class:`madbench.mixers.recurrence.decays.Decay`. It is for decays per channel.
     """
     mirrors, least = d.mirrors, d.least_log_gate
     if least is not None and mirrors is not None and d.log_gate is not None and -least * size / 2 <= LARGEST_EXPONENT:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench.mixers import cache_blocks
-from madbench.mixers.srg.parts import ShortConv
+from madbench.mixers.short_conv import ShortConv
 
 
 def by_equation(x, weight):

@@ -10,11 +10,27 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from madbench.mixers.cache_blocks import cache_blocks
 from madbench.mixers.derivatives import gradients
+from madbench.mixers.ranks import CONV_TAPS
 from madbench.mixers.tracing import is_traced
+
+
+class ShortConv(nn.Module):
+    """Depthwise causal convolution without a bias: y_t = sum_j w[:, j] x_{t - 3 + j}.
+
+    The last of the four taps applies to the current token. ``weight`` is (D, 4).
+    """
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_model, CONV_TAPS))
+
+    def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
+        """Convolve x (B, T, D). ``before`` are the three inputs before x (B, 3, D), or None for zeros."""
+        return causal_convolution(x, self.weight, before)
 
 
 class ConvolveInBlocks(torch.autograd.Function):
