@@ -55,12 +55,12 @@ def test_jobs_on_ray_end_as_on_one_machine(cluster, fake, store, capfd):
     bad = [fake.make_job(8, trouble="raise"), fake.make_job(9, trouble="os._exit")]
     events = []
     summary = ray_executor(RayConfig(cluster.address))(
-        fake.alone([*bad, slow, *good]), store, fake.train, on_event=events.append, policy=Policy(time_limit=3)
+        fake.alone([*bad, slow, *good]), store, fake.train, on_event=events.append, policy=Policy(time_limit=8)
     )
     assert summary == Summary(finished=4, failed=3)
     stored = results(store)
     assert [stored[job.seed] for job in good] == [fake.expected(job) for job in good]
-    assert stored[7].error == "stopped after the time limit of 3 s"
+    assert stored[7].error == "stopped after the time limit of 8 s"
     assert stored[8].error.endswith("ValueError: the loss has no gradient")
     assert stored[9].error.startswith(
         "killed or lost 3 times, at last: WorkerCrashedError: The worker died unexpectedly"
