@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import math
@@ -252,6 +253,17 @@ def memory_bytes() -> float:
     with suppress(OSError, ValueError):  # "max" if there is no limit
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return float(total) if total > 0 else math.inf
+
+
+def return_freed_memory() -> None:
+    """Return the memory that this process has freed to the system. No effect without glibc.
+
+    Workers keep freed memory (:func:`madbench.execute.base.worker_environment`). This is for memory that was needed
+    only once.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # a function of glibc
+    if trim is not None:
+        trim(0)
 
 
 def versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ from torch.func import functional_call
 
 from madbench.mixers.traits import has_name, mixers_in
 from madbench.training import distributed as world
+from madbench.training.devices import return_freed_memory
 from madbench.training.groups import shape_of
 from madbench.training.member import GroupMember
 from madbench.training.stack import Stack
@@ -165,6 +166,8 @@ class Replayed:
             return record(self.plain, inputs)
         except Exception:  # an operator that cannot be recorded, or a version of torch without the interpreter
             return None
+        finally:  # all intermediate tensors of the pass existed at once
+            return_freed_memory()
 
     def _prove(self, kind: Hashable, program: Pass, inputs: Sequence[Tensor]) -> Sequence[Tensor | None]:
         """Compute a pass with and without its program, and return the outputs computed without it.
@@ -185,6 +188,7 @@ class Replayed:
         else:
             self.programs[kind] = None
             _programs.pop((self.key, kind), None)
+        return_freed_memory()
         return expected
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from madbench.errors import ConfigError
+from madbench.execute.base import worker_environment
 from madbench.training import devices
 from madbench.training.devices import (
     available_cores,
@@ -245,3 +247,25 @@ def test_processors_with_one_name_and_other_models_are_different_kinds(cpuinfo):
     assert kinds[0].startswith("AuthenticAMD 25/1, ") and kinds[1].startswith("AuthenticAMD 25/17, ")
     cpuinfo(None)
     assert cpu_kind() == torch.backends.cpu.get_cpu_capability()
+
+
+FREED = """
+import torch
+from madbench.training.devices import return_freed_memory
+def resident():
+    (line,) = (line for line in open("/proc/self/status") if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+tensors = [torch.ones(2**16) for _ in range(1000)]
+del tensors
+before = resident()
+return_freed_memory()
+print(before - resident())
+"""
+
+
+@pytest.mark.slow
+def test_freed_memory_that_workers_keep_can_be_returned():
+    """250 MiB in small pieces, in a process with the settings of a worker."""
+    environment = os.environ | worker_environment(1)
+    ended = subprocess.run([sys.executable, "-c", FREED], env=environment, capture_output=True, text=True, check=True)
+    assert float(ended.stdout) > 200
