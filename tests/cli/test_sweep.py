@@ -94,6 +94,8 @@ def test_rows_of_a_sweep_are_compared_as_labels_are(main, stand_in, tiny):
     lines = ended.stdout.splitlines()
     assert lines[2].strip() == "S  training.epochs=2" and " +0.0 " in lines[3] and "Difference to S  tr" in ended.stdout
     assert "equivalent" in lines[3]
+    failed = main("sweep", "R", "S", *words, *local)
+    assert failed.code == 1 and "3 of 6 jobs failed" in failed.stderr and "R compression seed 0: Mem" in failed.stderr
     refused = main("sweep", "S", "S-c", "--compare", "-t", "compression,language_model")
     assert refused.stderr == "--compare is for the rows of one suite; choose its tasks with --tasks\n"
 

@@ -26,7 +26,7 @@ from madbench.cli.shared.printing import (
 )
 from madbench.cli.shared.progress import train_on_screen
 from madbench.config import Override, parse_seeds
-from madbench.errors import ConfigError, no_effect
+from madbench.errors import ConfigError, MadbenchError, no_effect
 from madbench.execute.base import Policy, Summary, reason
 from madbench.execute.sweep_state import distinctions, job_name
 from madbench.experiment import Experiment, ExperimentOptions, labels_of_tasks, prepare
@@ -134,10 +134,14 @@ def train_grid(
     from madbench.analysis.tables import result_tables
 
     results = Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
-    compared = comparison(results) if comparison else None
+    failures = _failures(results, failed_now)
+    try:
+        compared = comparison(results) if comparison else None
+    except MadbenchError:  # after failures, which may be the reason
+        _print_rest(summary, failures, experiment, policy, console)
+        raise
     tables = result_tables(results, has_baseline) if has_tables and not compared else []
     costs_by_suite = costs.tables(results) if tables or compared else {}
-    failures = _failures(results, failed_now)
     if print_options.format == "json" and has_tables:
         content = compared.content() if compared else _contents(tables, costs_by_suite, experiment.grid.leading)
         content = with_costs(content, costs_by_suite) if compared else content
