@@ -142,10 +142,13 @@ def comparison_table(
 def rows_table(results: Results, within: float | Mapping[str, float] | None = None) -> Listing:
     """The table that compares the rows of a sweep with its first row, the baseline. All rows belong to one suite.
 
-    ``within`` and the errors are those of :func:`comparison_table`. Raises ``StoreError`` if no row shares a column
-    with the baseline in which both have a complete seed.
+    A row with the same runs as an earlier row is left out: the setting in which they differ has no effect on its label,
+    so that there is nothing to test. ``within`` and the errors are those of :func:`comparison_table`. Raises
+    ``StoreError`` if no row shares a column with the baseline in which both have a complete seed.
     """
-    baseline, *others = results.names
+    ids_by_row = {row.name: frozenset(job.id for job in row.jobs) for row in results.rows}
+    first_with = {ids_by_row[name]: name for name in reversed(results.names)}
+    baseline, *others = (name for name in results.names if first_with[ids_by_row[name]] == name)
     table = comparison_table(
         baseline, others, results.scores, results.sentences(), within, matched=results.matched_quantity
     )

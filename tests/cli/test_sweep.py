@@ -94,6 +94,9 @@ def test_rows_of_a_sweep_are_compared_as_labels_are(main, stand_in, tiny):
     lines = ended.stdout.splitlines()
     assert lines[2].strip() == "S  training.epochs=2" and " +0.0 " in lines[3] and "Difference to S  tr" in ended.stdout
     assert "equivalent" in lines[3]
+    shared = main("sweep", "S", "R-12!", "--vary", "model.mix_rank=4,8", *words, *local, "-f", "json")
+    rows = [cell["label"] for cell in json.loads(shared.stdout)["cells"]]
+    assert rows == ["R-12!  model.mix_rank=4", "R-12!  model.mix_rank=8"]  # both rows of S have the same runs
     failed = main("sweep", "R", "S", *words, *local)
     assert failed.code == 1 and "3 of 6 jobs failed" in failed.stderr and "R compression seed 0: Mem" in failed.stderr
     refused = main("sweep", "S", "S-c", "--compare", "-t", "compression,language_model")
