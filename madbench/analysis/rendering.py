@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pandas as pd
 
@@ -122,7 +122,8 @@ class TextTable(ABC):
     def to_rich(self, width: int, has_styles: bool = True) -> RenderableType:
         """The table for a terminal of ``width`` characters, without the caption.
 
-        On a narrow terminal a cell has several lines. On a very narrow terminal each cell has a line of its own. Marks
+        On a narrow terminal the headings have several lines. If that is not enough, so have columns of words, then all
+        columns. On a very narrow terminal each cell has a line of its own. Marks
         are bold and underlined letters, or :data:`SIGNS` if ``has_styles`` is False.
         """
         from rich import box
@@ -132,8 +133,9 @@ class TextTable(ABC):
         headings, lines = self._entries(has_styles)
         is_wide = _width(headings, lines, gap=2) <= width
         if not is_wide:
-            stacked_lines = _stack(headings, lines)
-            headings, lines = stacked_lines if _width(*stacked_lines) <= width + 1 else _by_column(headings, lines)
+            layouts = [(headings, lines), *(_stack(headings, lines, cells) for cells in ("none", "words", "all"))]
+            fitting = (layout for layout in layouts if _width(*layout) <= width + 1)  # no gap after the last column
+            headings, lines = next(fitting, None) or _by_column(headings, lines)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, int(is_wide), 0, 0))
         for i, heading in enumerate(headings):
             table.add_column(Text(heading.text), justify="left" if i == 0 else "right", no_wrap=i == 0, overflow="fold")
@@ -304,12 +306,22 @@ def _width(headings: Line, lines: Lines, gap: int = 1) -> int:
     return sum(max(len(part) for entry in column for part in entry.text.split("\n")) + gap for column in columns)
 
 
-def _stack(headings: Line, lines: Lines) -> tuple[Line, Lines]:
-    """Headings and rows with each word of a cell on its own line. Cells of the first column are not changed."""
-    rows = [
-        [row[0], *(MarkedText(text.replace(" ", "\n"), mark) for text, mark in row[1:])] for row in (headings, *lines)
-    ]
-    return rows[0], rows[1:]
+def _stack(headings: Line, lines: Lines, cells: Literal["none", "words", "all"] = "all") -> tuple[Line, Lines]:
+    """Headings and rows with each word of a heading and of a cell on its own line.
+
+    ``cells`` chooses the columns whose cells change: no column, those whose cells have no digits, or all columns. The
+    first column never changes.
+    """
+
+    def is_stacked(column: Sequence[MarkedText]) -> bool:
+        return cells == "all" or (cells == "words" and not re.search(r"\d", " ".join(entry.text for entry in column)))
+
+    columns = [[heading, *column] for heading, *column in zip(headings, *lines)]
+    for column in columns[1:]:
+        end = len(column) if is_stacked(column[1:]) else 1
+        column[:end] = [MarkedText(text.replace(" ", "\n"), mark) for text, mark in column[:end]]
+    stacked_headings, *rows = map(list, zip(*columns))
+    return stacked_headings, rows
 
 
 def _by_column(headings: Line, lines: Lines) -> tuple[Line, Lines]:

@@ -54,6 +54,23 @@ def test_plain_text_marks_cells_with_a_star_or_tilde(width):
     assert "±0.5*" in words and "±10.25~" in words and "S<b>" in words
 
 
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (34, ["Label  95% interval  Verdict", "S  [-1.0, +2.0]  neither of it"]),
+        (32, ["Label 95% interval Verdict", "S [-1.0, +2.0] neither of it"]),
+        (26, ["95%", "Label interval Verdict", "S [-1.0, +2.0] neither", "of", "it"]),
+        (22, ["95%", "Label interval Verdict", "S [-1.0, neither", "+2.0] of", "it"]),
+    ],
+)
+def test_a_narrow_terminal_breaks_headings_then_words_then_numbers(width, expected):
+    listing = Listing(
+        [], ["Label", "95% interval", "Verdict"], [["S", "[-1.0, +2.0]", "neither of it"]], [], "", "", ""
+    )
+    shown = [line.split() for line in on_terminal(listing, width).splitlines() if "─" not in line]
+    assert shown == [line.split() for line in expected]
+
+
 def test_print_shows_the_cells_and_the_caption_as_plain_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     lines = str(Marked()).splitlines()
