@@ -11,7 +11,7 @@ import pytest
 from madbench import errors, extras
 from madbench.cli import main
 from madbench.errors import MissingExtraError
-from madbench.mixers.cd import library
+from madbench.mixers.recurrence import library
 
 
 @pytest.fixture

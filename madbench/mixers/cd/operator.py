@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from madbench.errors import TrainingError, did_you_mean
-from madbench.mixers.cd import library, parts
+from madbench.mixers.cd import parts
 from madbench.mixers.cd.budget import CdAllocation
 from madbench.mixers.cd.grammar import DIAGONAL_GATES
 from madbench.mixers.cd.projections import Cache, Projections
@@ -23,7 +23,7 @@ from madbench.mixers.linear_maps import call, check_weights, weight_of
 from madbench.mixers.precision import without_autocast
 from madbench.mixers.probe import Probe, by_lag
 from madbench.mixers.recompute import recompute
-from madbench.mixers.recurrence import forms
+from madbench.mixers.recurrence import forms, library
 from madbench.mixers.recurrence.forms import Dynamics
 from madbench.mixers.tracing import is_symbolic, needs_plain_operators
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from madbench.mixers.cd import library
 from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.named.layer import NamedLayer
 from madbench.mixers.named.recurrent import Recurrent
 from madbench.mixers.precision import without_autocast
-from madbench.mixers.recurrence import forms
+from madbench.mixers.recurrence import forms, library
 from madbench.mixers.sharing import Shared
 from madbench.mixers.tracing import is_symbolic
 

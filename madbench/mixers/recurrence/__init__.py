@@ -1,1 +1,1 @@
-"""The engine of recurrences, shared by families: the scores of all rows by matrix products, decays and gates."""
+"""The engine of recurrences, shared by families: scores by matrix products, decays, gates, and kernels of a library."""

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.mixers.cd import library
+from madbench.mixers.recurrence import library
 from madbench.papers.coefficients import Decision, Principle
 from madbench.papers.coefficients.figures import point_decision
 from madbench.papers.coefficients.verdicts import CONTRADICTED, OPEN, SUPPORTED, principle_table

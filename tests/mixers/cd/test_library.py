@@ -9,8 +9,8 @@ import torch
 from coefficient_labels import random_label
 from madbench.errors import TrainingError
 from madbench.mixers import build
-from madbench.mixers.cd import library
 from madbench.mixers.checks import run_checks
+from madbench.mixers.recurrence import library
 from madbench.mixers.recurrence.forms import Dynamics, Mirrors, scores
 from refused import skip_if_refused
 
