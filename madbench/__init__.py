@@ -10,7 +10,7 @@ a grid of labels and settings on the MAD tasks and as language models. ``open`` 
 ``open(results).select(labels)`` has the methods ``table``, ``compare``, ``attribute``, ``audit``, ``findings``,
 ``plot`` and ``frame``. The functions ``madbench.table``, ``madbench.compare`` and so on return frames of stored
 results; ``plot`` returns a Matplotlib figure. ``load`` returns a trained model. ``verify`` checks the properties of a
-mixer. Importing madbench does not import torch, numpy or pandas.
+mixer. Their errors are subclasses of ``MadbenchError``. Importing madbench does not import torch, numpy or pandas.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from madbench.api.checks import verify
     from madbench.api.stored import attribute, audit, compare, findings, open, plot, table
     from madbench.api.training import plan, run, run_language_model, sweep
+    from madbench.errors import MadbenchError
     from madbench.labels import parse
     from madbench.mixers import build
     from madbench.store.trained import load
 
 __all__ = [
-    "attribute", "audit", "build", "compare", "findings", "load", "open", "parse", "plan", "plot", "run",
-    "run_language_model", "sweep", "table", "verify",
+    "MadbenchError", "attribute", "audit", "build", "compare", "findings", "load", "open", "parse", "plan", "plot",
+    "run", "run_language_model", "sweep", "table", "verify",
 ]  # fmt: skip
 
 
@@ -41,11 +42,13 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and should report
 
         from madbench.mixers.random_state import kept_random_state
 
-        home = {"build": "mixers", "load": "store.trained", "parse": "labels"}.get(name, "api")
+        home = {"MadbenchError": "errors", "build": "mixers", "load": "store.trained", "parse": "labels"}.get(
+            name, "api"
+        )
         with kept_random_state():  # some libraries draw a number when they are imported
             module = import_module(f"madbench.{home}")
         return getattr(module, name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*(name for name in globals() if name.startswith("__")), *__all__]

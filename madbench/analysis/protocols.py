@@ -51,7 +51,8 @@ def nothing_stored(query: Query, suite: Suite, name: str) -> NothingStored:
         command = training_command(query.results, *words, labels=query.labels)
         reason, hint = f"no run of {' or '.join(query.labels)} belongs to {terms}; this trains it:\n  {command}\n", ""
     protocols = protocol_list(suite, query.runs_of(stored_jobs), query.results)
-    error = NothingStored(f"{query.results}: {reason}each of these commands shows one protocol:\n{protocols}")
+    shows = "each of these commands shows one protocol" if "\n" in protocols else "this shows what is stored"
+    error = NothingStored(f"{query.results}: {reason}{shows}:\n{protocols}")
     error.reason = f"{query.results}: {reason}{hint}".strip()
     return error
 

@@ -80,9 +80,12 @@ def _makes_some(query: Query, suite: Suite) -> str:
 
     If any suite has stored runs, the command that shows the runs of the first such suite follows.
     """
-    task_words = ["-t", suite.tasks()[0]] if suite is not main_suite() else []
+    tasks = query.tasks_of(suite) if query.tasks else suite.tasks()[:1] if suite is not main_suite() else []
+    task_words = ["-t", ",".join(tasks)] if tasks else []
     profile_words = ["-p", query.profile] if query.profile and suite is query.leading else []
-    command = training_command(query.results, *task_words, *profile_words)
+    words = [*map(str, query.own_overrides(suite)), *task_words, *profile_words]
+    labels = {"labels": query.labels} if query.labels else {}
+    command = training_command(query.results, *words, **labels)
     others = [other for other in suites().values() if query.jobs_of(other)]
     hints = [f"; its {plural(other)} are in {_table_of(query, other)}" for other in others[:1]]
     return f"{command} makes some{''.join(hints)}"

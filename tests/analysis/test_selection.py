@@ -191,7 +191,7 @@ def test_the_only_stored_profile_is_shown_with_the_given_changes(fill, select_ru
     fill("S", profile="quick", overrides=["training.epochs=7"])
     results, _ = select_runs(overrides=["training.epochs=7"])
     assert results.rows[0].protocol.name == "quick training.epochs=7"
-    with pytest.raises(StoreError, match="each of these commands shows one protocol:\n.*epochs=7 .*--profile quick"):
+    with pytest.raises(StoreError, match="; this shows what is stored:\n.*epochs=7 .*--profile quick"):
         select_runs()
 
 

@@ -56,7 +56,7 @@ def test_public_functions_leave_the_random_state_alone(stored_arguments, tmp_pat
         "plot": lambda: madbench.plot("scores", **stored_arguments),
         "open": lambda: madbench.open(stored_arguments["results"]).select(**CHOSEN).table(),
     }
-    assert calls.keys() == {*madbench.__all__} - {"build"}
+    assert calls.keys() == {*madbench.__all__} - {"build", "MadbenchError"}
     random.seed(5), np.random.seed(6), torch.manual_seed(7)
     for name, call in calls.items():
         before = random_state()
@@ -114,3 +114,10 @@ def test_public_functions_document_every_argument():
         names = inspect.signature(function).parameters if inspect.isfunction(function) else ()
         missing = [each for each in names if not re.search(rf"``{each}\b|^ *{each}: ", function.__doc__, re.MULTILINE)]
         assert not missing, name
+
+
+def test_errors_of_users_are_caught_by_a_public_name():
+    with pytest.raises(madbench.MadbenchError, match="did you mean 'memorization'"):
+        madbench.plan("S-p", tasks="memorisation")
+    public = {name for name in dir(madbench) if not name.startswith("_")}
+    assert public == {*madbench.__all__}

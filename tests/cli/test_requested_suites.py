@@ -35,7 +35,8 @@ def test_a_requested_profile_without_runs_is_an_error_even_if_other_suites_have_
         ended = main(*verb, *words)
         assert ended.code == 2, (words, ended)
         assert "no runs of MAD tasks" in ended.stderr or "epochs" in ended.stderr, (words, ended)
-    assert "madbench run G-cg-q-12o -p quick makes some" in main(*verb, "-p", "quick").stderr
+    labels = " ".join(word for word in verb if word in ("S", "S-p")) or "G-cg-q-12o"
+    assert f"madbench run {labels} -p quick makes some" in main(*verb, "-p", "quick").stderr
     fill_signals("S", "S-p")
     ended = main(*verb, "-p", "evening")
     assert ended.code == 2 and "no runs of MAD tasks" in ended.stderr

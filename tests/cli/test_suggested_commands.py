@@ -24,7 +24,7 @@ def moved(fill) -> None:
     [
         ("table -t language_model", f"{TRAINS} -t language_model --results 'else where' makes some"),
         ("plot loss", f"{TRAINS} -t language_model --results 'else where' makes some"),
-        ("compare S R -t language_model", f"{TRAINS} -t language_model --results 'else where' makes some"),
+        ("compare S R -t language_model", "madbench run S R -t language_model --results 'else where' makes some"),
         ("table -t language_model", "are in madbench table -t compression --results 'else where'"),
         ("lm sample S", "madbench lm S --results 'else where' trains one"),
         ("inspect S-c -t compression", "madbench run S-c -t compression --keep-weights --results 'else where' trains"),
