@@ -87,7 +87,7 @@ def test_a_table_has_the_language_model_unless_other_tasks_are_given(fill_both, 
 def test_a_store_with_only_language_models_is_tabulated(fill_both, invoke, refuse, tiny):
     fill_both("S", [], [2.0])
     assert invoke(table, columns=160).stdout.split()[:2] == ["Label", "L5"]
-    assert f"no runs of MAD tasks yet; madbench run G-cg-q-12o -p {tiny} makes some" in refuse(
+    assert f"no runs of MAD tasks yet; madbench run G-cg-q-12o -t {TASK} -p {tiny} makes some" in refuse(
         table, "-t", TASK, "--profile", tiny
     )
 
