@@ -91,6 +91,7 @@ def _items(name: str) -> str:
             facts = [f"**At its own size:** {item.needs}"] if item.needs and item.is_made_here else []
             facts += [item.needs] if item.needs and not item.is_made_here else []
             facts += [f"**Rule:** {item.rule}"] * bool(item.rule) + [item.note] * bool(item.note)
+            facts += [f"**Fewer than five seeds:** {item.fewer_seeds}."] * bool(item.fewer_seeds)
             notes += [f"### {item.place}: {item.title} {{ #{_anchor(item)} }}", *facts]
     made = sum(item.is_made_here for item in paper.items)
     about = (

@@ -33,6 +33,8 @@ SIZES = (QUICK, "full")
 EVIDENCE = ("operator", "trained", "arithmetic")
 """The kinds of evidence for a verdict: a check of our operator, trained models, or a formula alone."""
 
+ENOUGH_SEEDS = 5
+"""Items that train fewer seeds give a reason, in ``fewer_seeds``."""
 ABSENT = ("Nothing to measure", "Cannot run here")
 """The texts with which the field ``needs`` of an item begins if madbench does not make the item."""
 
@@ -53,6 +55,8 @@ class Item:
     """The names of the checks of ``madbench verify`` that decide a theorem. Nothing is trained."""
     tasks: tuple[str, ...] = ()
     seeds: str = "0-2"
+    fewer_seeds: str = ""
+    """The reason why the item trains fewer than five seeds. The items of madbench's own papers must give one."""
     budget: Budget = "strict"
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Profile to budget, for the profiles that are not trained under ``budget``."""
@@ -115,6 +119,11 @@ class Item:
         return ""
 
     @property
+    def needs_reason(self) -> bool:
+        """True if the item trains fewer than five seeds and decides something from them."""
+        return bool(self.profiles and (self.measure or self.claims)) and len(parse_seeds(self.seeds)) < ENOUGH_SEEDS
+
+    @property
     def evidence(self) -> str:
         """The kind of evidence that the item gives, one of :data:`EVIDENCE`."""
         return "arithmetic" if self.arithmetic else "trained" if self.profiles or self.runs else "operator"
@@ -135,6 +144,7 @@ class Item:
 _EFFECTS: tuple[tuple[str, Callable[[Item], object], str], ...] = (
     ("labels", lambda item: item.profiles or item.checks, "without profiles or checks"),
     ("checks", lambda item: item.labels, "without labels"),
+    ("fewer_seeds", lambda item: item.needs_reason, "on an item with five seeds, or without a measure or claims"),
     ("profiles", lambda item: not item.checks, "beside checks"),
     ("measure", lambda item: not item.checks, "beside checks"),
     ("arithmetic", lambda item: not item.profiles, "beside profiles"),

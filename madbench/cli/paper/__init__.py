@@ -186,6 +186,8 @@ class _Making:
         choices = self.choices
         if self.print_options.format == "terminal" and not choices.dry_run and is_first():
             print(*self.measure.introduction(self.request), sep="\n")
+            if (reason := self.request.item.fewer_seeds) and not self.request.seeds:
+                print(f"Fewer than five seeds: {reason}.")
         asks_to_train = choices.dry_run or choices.yes or choices.force or choices.corpus is not None or not is_first()
         if self.request.item.runs and not asks_to_train:
             if show_shipped(self.request, self.measure, self.verify, self.finish, self.print_options):

@@ -83,6 +83,7 @@ def _row(paper: Paper, item: Item, results: Path) -> dict[str, Any]:
     row["runs"] = list(dict.fromkeys(runs)) if state_texts else archive_names(item)
     row |= {"command": command_of(paper, item), "sizes": list(item.profiles), "needs": item.needs}
     row |= {"availability": item.availability, "arithmetic": item.arithmetic, "note": item.note}
+    row |= {"fewer_seeds": item.fewer_seeds}
     jobs = jobs_of(Request(paper, item, results=results))
     stored_count = [*job_states(jobs, results, Policy()).values()].count("done")
     missing_share = 1 - stored_count / max(1, len(jobs))
