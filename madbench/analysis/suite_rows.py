@@ -54,7 +54,7 @@ def rows_of_suite(query: Query, suite: Suite, nothing: str, is_enough: Callable[
     if not query.jobs_of(suite):
         unreadable = len(query.store.problems)
         why = command_on(query.results, "validate", "--store")
-        found = f"that can be read, and {unreadable} that cannot; {why} says why" if unreadable else "yet"
+        found = f"that can be read, and {unreadable} of any suite that cannot; {why} says why" if unreadable else "yet"
         raise StoreError(f"{query.results}: no runs of {plural(suite)} {found}; {_makes_some(query, suite)}")
     is_chosen = query.protocol is not None and query.protocol in query.protocols(suite)
     if not is_chosen and not query.has_corpus(suite):

@@ -53,9 +53,9 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str, read_befo
                 f"{where}: unknown key {short_repr(key)}{did_you_mean(key, [*read_before, *types_by_name])}"
             )
         values[key] = convert(value, types_by_name[key], f"{where}: {key}")
-    for name in required:
-        if name not in values:
-            raise ConfigError(f"{where}: key {name!r} is missing")
+    if missing := [name for name in required if name not in values]:
+        is_or_are = "key {} is" if len(missing) == 1 else "keys {} are"
+        raise ConfigError(f"{where}: {is_or_are.format(', '.join(map(repr, missing)))} missing")
     try:
         return cls(**values)
     except ConfigError as error:

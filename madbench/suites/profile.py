@@ -98,7 +98,7 @@ class Profile(abc.ABC, Generic[M]):
 
     description: str
     """The purpose of the profile, and its duration."""
-    comparable_with_paper: bool
+    comparable_with_paper: bool = False
     """True if its numbers are comparable with published numbers that name no profile."""
     precision: ProfilePrecision = "auto"
     """Arithmetic of matrix products; auto is bfloat16 where the hardware has it."""
@@ -349,6 +349,8 @@ class Profile(abc.ABC, Generic[M]):
         changes = sorted(parsed_overrides, key=lambda change: change.path.split(".")[0] == "tasks")
         path = Path(name) if name.endswith((".yaml", ".yml")) else cls.files().get(name, Path())
         if not os.path.isfile(path):  # also handles names that no file can have
+            if os.path.isfile(name):
+                raise ConfigError(f"{cls.noun} {short_repr(name)}: expected a file whose name ends in .yaml")
             choices = [*cls.names(), *([f"{name}.yaml"] if os.path.isfile(f"{name}.yaml") else [])]
             raise ConfigError(f"{cls.noun} {short_repr(name)}: no such {cls.noun} or file{did_you_mean(name, choices)}")
         return cls._from_content(name, path, cls.read(path), tuple(changes))

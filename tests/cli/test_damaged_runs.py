@@ -26,7 +26,7 @@ def test_a_table_names_the_remedy_of_a_damaged_run_and_no_empty_folder(main, dam
     warning, error = ended.stderr.splitlines()
     remedy = f"repeat the command that trained it, or delete {damaged}"
     assert warning == f"warning: {damaged}: the files do not match their checksum; {remedy}"
-    found = "no runs of MAD tasks that can be read, and 1 that cannot; madbench validate --store says why"
+    found = "no runs of MAD tasks that can be read, and 1 of any suite that cannot; madbench validate --store says why"
     assert error.startswith(f"results: {found}; madbench run G-cg-q-12o")
 
 

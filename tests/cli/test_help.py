@@ -177,6 +177,10 @@ def test_an_option_of_another_command_is_refused_with_the_one_for_its_purpose(ma
     "words, problem",
     [
         (("run", "S", "--sedes", "1"), "--sedes: madbench run has no such option; did you mean '--seeds'?"),
+        (
+            ("compare", "S", "R", "--margin", "2"),
+            "--margin: madbench compare has no such option; did you mean '--within'?",
+        ),
         (("run", "S", "-y"), "-y: madbench run has no such option; madbench run --help-all lists all"),
         (("lm", "train", "-y"), "-y: madbench lm train has no such option; madbench lm train --help-all lists all"),
         (

@@ -174,7 +174,10 @@ def test_options_of_plot_reach_their_figure(fill, drawn_figures):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["efects"], "'efects' is neither a figure nor a label; did you mean 'effects'?"),
+        (
+            ["efects"],
+            "a figure (scores, learning, difficulty, loss, effects, budget) nor a label; did you mean 'effects'?",
+        ),
         (["S-x"], "label 'S-x'"),
         (["scores", "--y", "loss"], "--y loss has no effect on scores; it is for learning"),
         (

@@ -153,6 +153,7 @@ def test_a_file_without_what_it_needs_is_refused(write, line, instead, says):
 def test_an_unknown_profile_names_the_nearest_one():
     assert refusal("quikc") == "profile 'quikc': no such profile or file; did you mean 'quick'?"
     assert "profile 'none/of/mine.yaml': no such profile or file" in refusal("none/of/mine.yaml")
+    assert refusal(__file__).endswith("expected a file whose name ends in .yaml")
 
 
 def test_overrides_change_only_the_keys_that_they_name():

@@ -35,3 +35,5 @@ OTHER_OPTIONS = {
     ("again", "--pairs"): "python studies/equal_code.py, in a clone, records the code that gives equal numbers",
 }
 """Advice for options that most commands have, but this command does not, by command and option."""
+SYNONYMS = {"--margin": "--within", "--equivalence": "--within"}
+"""Options of other programs, and the options of madbench that do the same."""

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from madbench.cli.shared.moved import MOVED_OPTIONS, OTHER_OPTIONS
+from madbench.cli.shared.moved import MOVED_OPTIONS, OTHER_OPTIONS, SYNONYMS
 from madbench.cli.shared.parameters import every_option, with_groups
 from madbench.config import check_bounds, short_repr
 from madbench.errors import ConfigError, did_you_mean, suggestion
@@ -86,7 +86,8 @@ def _option_problem(name: str, ctx: Any, parameters: Iterable[Any]) -> str:
     options = {opt: each for each in parameters for opt in (*each.opts, *each.secondary_opts) if opt.startswith("-")}
     if name in options:
         return f"{name}: takes no value" if options[name].is_flag else f"{name}: expected a value"
-    advice = suggestion(name, options)
+    synonym = SYNONYMS.get(name)
+    advice = f"; did you mean {synonym!r}?" if synonym in options else suggestion(name, options)
     if not advice or ctx.info_name in WITH_SETTINGS:
         advice = _advice_on_settings(name, ctx.info_name) or advice or f"; {ctx.command_path} --help-all lists all"
     return f"{name}: {ctx.command_path} has no such option{advice}"

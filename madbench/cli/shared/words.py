@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from madbench.config import Override, short_repr
-from madbench.errors import ConfigError, did_you_mean
+from madbench.errors import ConfigError, suggestion
 from madbench.labels import mixer_names
 
 
@@ -21,7 +21,8 @@ def names_and_labels(words: list[str], names: Collection[str], noun: str) -> tup
     families = {name.lower() for name in mixer_names()}
     for word in others:
         if re.fullmatch("[a-z]{2,}", word) and word not in families:
-            raise ConfigError(f"{short_repr(word)} is neither a {noun} nor a label{did_you_mean(word, names)}")
+            what = f"neither a {noun} ({', '.join(names)}) nor a label"
+            raise ConfigError(f"{short_repr(word)} is {what}{suggestion(word, names)}")
     return [name for name in names if name in words], others
 
 

@@ -45,12 +45,18 @@ def find_problems(
 def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[Any]:
     """Yield copies of ``node``, a list or mapping. In each, one part that the error ``message`` names is repaired.
 
-    The part is replaced by the same part of ``sound``, or removed if ``sound`` does not have it. Copies with repaired
-    inner parts come first. ``name`` is the key of ``node`` in the mapping that contains it.
+    The part is replaced by the same part of ``sound``, or removed if ``sound`` does not have it. A copy with several
+    parts that ``node`` lacks comes first, then copies with repaired inner parts. ``name`` is the key of ``node`` in the
+    mapping that contains it.
     """
     is_list = isinstance(node, list)
     parts = dict(enumerate(node)) if is_list else dict(node)
     sound = sound if isinstance(sound, type(node)) else type(node)()
+    absent = (
+        {} if is_list else {key: value for key, value in sound.items() if key not in parts and _names(message, key)}
+    )
+    if len(absent) > 1:
+        yield {**parts, **absent}
     for key in parts if is_list else {**parts, **sound}:
         replacement = next(iter(sound), None) if is_list else sound.get(key)
         if is_list and isinstance(replacement, float):
@@ -61,7 +67,7 @@ def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[An
         if is_list:
             is_named = f"[{key}]" in message or ("[" not in message and name in message)
         else:
-            is_named = re.search(rf"(?<!\w){re.escape(str(key))}(?!\w)", message) is not None
+            is_named = _names(message, key)
         is_last = len(parts) == 1 and key in parts and (is_list or name)
         if is_named and not (is_last and replacement is None) and replacement != parts.get(key):
             changes.append(replacement)
@@ -70,3 +76,8 @@ def _repairs(node: Any, sound: Any, message: str, name: str = "") -> Iterator[An
             if change is None:
                 del repaired[key]
             yield [*repaired.values()] if is_list else repaired
+
+
+def _names(message: str, key: object) -> bool:
+    """True if ``message`` has ``key`` as a whole word."""
+    return re.search(rf"(?<!\w){re.escape(str(key))}(?!\w)", message) is not None
