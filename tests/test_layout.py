@@ -21,6 +21,7 @@ ROOMS = [
     {"extras"},
     {"errors"},
     {"config", "files", "identity"},
+    {"details"},
     {"jobs", "plugins"},
     {"labels"},
     {"mixers"},

@@ -16,12 +16,13 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from madbench.details import TrainingGroup, TrainingPlace
 from madbench.errors import MadbenchError, TrainingError, UntrustedCodeError
 from madbench.files import explain_os_errors, parse_json, write_atomically
 from madbench.jobs import Job
@@ -34,6 +35,23 @@ NAME = "checkpoint.pt"
 METADATA_KEY, DIGEST_KEY = "madbench_job", "madbench_sha256"
 _DIGEST_BYTES = 32
 _CHUNK = 1 << 20  # bytes per hash update
+
+
+class Checkpoint(TypedDict):
+    """The content of a checkpoint."""
+
+    job: str
+    """The id of the job."""
+    config: str
+    """The job as JSON."""
+    state: dict[str, Any]
+    """The attributes of the :class:`TrainingState`. A checkpoint of an old version has fewer of them."""
+    trial: dict[str, Any]
+    """The state of the trial, ``trial.state``."""
+    model: dict[str, Tensor]
+    """The state dict of the model."""
+    optimizer: dict[str, Any]
+    """The state dict of the optimizer."""
 
 
 class TrainingState:
@@ -51,10 +69,10 @@ class TrainingState:
         self.curve: list[dict[str, float]] = []
         self.diverged = False
         self.threads = torch.get_num_threads()  # number of CPU threads, on which rounding depends
-        self.places: list[dict[str, Any]] = []  # torch's version, device and first step of each part of the run
-        self.groups: list[dict[str, Any]] = []  # ids of the jobs that share steps, and the first of these steps
+        self.places: list[TrainingPlace] = []  # parts of the run with another torch or device, in order
+        self.groups: list[TrainingGroup] = []  # groups in which the run was trained, in order
 
-    def restore(self, saved: Any, steps: int) -> None:
+    def restore(self, saved: object, steps: int) -> None:
         """Set the attributes of this state to ``saved``, the state in the checkpoint of a run of ``steps`` steps.
 
         Raises ``ValueError`` for unknown or missing names, for values of another type or shape, and for values that are
@@ -98,13 +116,19 @@ def save_checkpoint(
     kept.
     """
     state.seconds += seconds
-    content = {"job": job.id, "config": json.dumps(job.to_dict()), "state": vars(state), "trial": trial.state}
-    content |= {"model": trial.model.state_dict(), "optimizer": optimizer.state_dict()}
-    content = tree_map_only(Tensor, _own_storage, content)
+    content: Checkpoint = {
+        "job": job.id,
+        "config": json.dumps(job.to_dict()),
+        "state": vars(state),
+        "trial": trial.state,
+        "model": trial.model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+    }
+    stored = tree_map_only(Tensor, _own_storage, content)
 
     def write(file: BinaryIO) -> None:
         try:
-            torch.save(content, file)
+            torch.save(stored, file)
         except RuntimeError as error:  # after a failed write, torch reports only that its archive cannot be closed
             raise error.__context__ if isinstance(error.__context__, OSError) else error from None
         file.seek(0)
@@ -166,7 +190,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any
     optimizer.load_state_dict({"state": saved["state"], "param_groups": own})
 
 
-def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
+def _trial_state(trial: Trial, saved: object) -> dict[str, Any]:
     """Check ``saved``, the state of a trial (``trial.state``) from a checkpoint, and return it.
 
     ``saved`` must be a dictionary with the names of ``trial.state``. Each value must have the type of the trial's own
@@ -182,7 +206,7 @@ def _trial_state(trial: Trial, saved: Any) -> dict[str, Any]:
     return saved
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
     return f"{type(value).__name__}{shape}"
 
@@ -305,16 +329,16 @@ def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
         raise _DamagedError(f"the weights do not fit the job in the same file: {problem}")
 
 
-def _read_checkpoint(path: Path, device: str) -> dict[str, Any]:
+def _read_checkpoint(path: Path, device: str) -> Checkpoint:
     """Verify the digest of a checkpoint, and return its content with tensors on ``device``.
 
-    The digest is verified before torch reads the file. Raises ``OSError``, ``_DamagedError`` and torch's own errors.
+    The types of the values are not checked, and a checkpoint that madbench did not write can lack some. The digest is verified before torch reads the file. Raises ``OSError``, ``_DamagedError`` and torch's own errors.
     """
     with _sound_checkpoint(path) as file:
         content = torch.load(file, map_location=device, weights_only=True)  # ignores the digest at the end
     if not isinstance(content, dict):
         raise _DamagedError("not a checkpoint")
-    return content
+    return cast(Checkpoint, content)
 
 
 def check_checkpoint(path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from madbench.details import TrainingPlace
 from madbench.errors import TrainingError
 from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, WEIGHTS, Job, Record
@@ -99,12 +100,14 @@ class GroupMember:
         if self.is_over:
             return
         kind = cpu_kind() if torch.device(self.device).type == "cpu" else device_name(self.device)
-        here, places = {"torch": str(torch.__version__), "device": kind}, self.state.places
-        before = {name: places[-1][name] for name in here} if places else None
-        if before != here and (places or not self.state.step):  # a checkpoint of an old version has no places
-            places.append({**here, "from_step": self.state.step})
-        if before not in (None, here):
-            began, now = (f"torch {place['torch']} on {place['device']}" for place in (before, here))
+        here: TrainingPlace = {"torch": str(torch.__version__), "device": kind, "from_step": self.state.step}
+        if not self.state.places:
+            if not self.state.step:  # a checkpoint of an old version has no places
+                self.state.places.append(here)
+            return
+        began, now = (f"torch {place['torch']} on {place['device']}" for place in (self.state.places[-1], here))
+        if began != now:
+            self.state.places.append(here)
             self._warn(f"trained with {began} and resumes with {now}, which changes the last digits of its numbers")
 
     @property
