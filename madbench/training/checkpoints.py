@@ -332,7 +332,8 @@ def _check_size(text: str, shapes: Iterable[Sequence[int]]) -> None:
 def _read_checkpoint(path: Path, device: str) -> Checkpoint:
     """Verify the digest of a checkpoint, and return its content with tensors on ``device``.
 
-    The types of the values are not checked, and a checkpoint that madbench did not write can lack some. The digest is verified before torch reads the file. Raises ``OSError``, ``_DamagedError`` and torch's own errors.
+    The digest is verified before torch reads the file. The types of the values are not checked, and a checkpoint that
+    madbench did not write can lack some. Raises ``OSError``, ``_DamagedError`` and torch's own errors.
     """
     with _sound_checkpoint(path) as file:
         content = torch.load(file, map_location=device, weights_only=True)  # ignores the digest at the end
