@@ -30,7 +30,7 @@ REFERENCE = {
         "Papers",
         {"madbench.papers": ("Paper", "Item"), "madbench.papers.making": ("Measure", "Request", "ItemResult")},
     ),
-    "jobs": ("Jobs and records", {"madbench.jobs": ("Job", "Record")}),
+    "jobs": ("Jobs and records", {"madbench.jobs": ("Job", "Record"), "madbench.details": ("Details",)}),
 }  # fmt: skip
 """By page its title, and by module the names that it documents; of none named, all that the module exports."""
 WITH_ENTRIES = ("Args:", "Shared arguments:", "Raises:")

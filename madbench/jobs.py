@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol
 
+from madbench.details import Details
+
 SCHEMA = 4  # increased when a job would give other numbers than before, or is stored in another form
 
 KEEP = "keep"  # folder in a job's work folder for files that are stored with the run, such as its weights
@@ -332,7 +334,7 @@ class Record:
     """Final numbers by name: accuracy, test_loss, ..."""
     curve: list[dict[str, float]] = field(default_factory=list)
     """One row per evaluation or logged step: step, train_loss, validation_loss, ..."""
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Details = field(default_factory=Details)
     """Ranks, parameter counts, computation path, device, versions, git state, seeds by source, timings, ..."""
     error: str = ""
     """Reason why a job failed, or step at which it diverged."""

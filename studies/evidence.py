@@ -144,8 +144,8 @@ def archives(evidence: Evidence) -> str:
         profiles = {main_suite().nearest(job)[0] for job in {job.task: job for job in jobs}.values()}
         words = [sets.get(frozenset(labels), " ".join(sorted(labels))), "-p", *sorted(profiles)]
         words += ["-t", main_suite().name, "--seeds", seed_list({job.seed for job in jobs})]
-        checkouts = [record.details.get("git") or {} for record in store.records({job.id for job in jobs}).values()]
-        changed = sum(bool(checkout.get("dirty")) for checkout in checkouts)
+        checkouts = [record.details.get("git") for record in store.records({job.id for job in jobs}).values()]
+        changed = sum(bool(checkout and checkout["dirty"]) for checkout in checkouts)
         lines.append(f"| {name}{SUFFIX} | {len(jobs):,} | {changed or ''} | `madbench sweep {' '.join(words)}` |")
     return "\n".join(lines)
 

@@ -31,6 +31,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from madbench.details import Details
 from madbench.jobs import Job, Record
 from madbench.labels import expand, family_of
 from madbench.store.runs import Store
@@ -105,7 +106,7 @@ def synthetic_record(job: Job) -> Record:
     rng = np.random.default_rng(int(job.id, 16))
     noise = np.random.default_rng([job.seed, *f"{job.label} {job.task}".encode()]).normal(0, SEED_NOISE)
     effect = effect_of(job.label) + noise
-    details = {
+    details: Details = {
         "model_parameters": 167744,
         "mixer_parameters": 16896,
         "seeds": {stream: job.derived_seed(stream) for stream in ("init", "data", "order")},
@@ -114,7 +115,6 @@ def synthetic_record(job: Job) -> Record:
         "versions": {"madbench": "0.1.0", "python": "3.11.7", "torch": "2.13.0+cpu", "numpy": "2.4.6"},
         "git": {"commit": "1572d80e41b204a6d3f0d6fec915676fed832af7", "dirty": False},
         "ranks": {"qk": 64, "vo": 64, "mix": 0},
-        "mixer_parameters_published": 16896,
         "budget": 16896,
         "budget_ratio": 1.0,
         "path": "sdpa",

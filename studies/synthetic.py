@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from madbench.details import Details
 from madbench.jobs import Record
 from madbench.suites.columns import loss_l5
 from madbench.suites.language.suite import LanguageJob
@@ -26,7 +27,7 @@ def accuracy_of(job: TokenJob) -> float:
     return BASE[job.task] - difficulty - 0.05 * badness
 
 
-def mad_record(job: TokenJob, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
+def mad_record(job: TokenJob, effect: float, details: Details, rng: np.random.Generator) -> Record:
     """A finished run of a label that adds ``effect`` to the accuracy; ``details`` are common to all suites."""
     accuracy = accuracy_of(job) + effect
     epochs = int(rng.integers(min(20, job.training.epochs), job.training.epochs + 1))
@@ -53,7 +54,7 @@ def mad_record(job: TokenJob, effect: float, details: dict[str, Any], rng: np.ra
     return Record("finished", metrics, curve, details)
 
 
-def language_record(job: LanguageJob, effect: float, details: dict[str, Any], rng: np.random.Generator) -> Record:
+def language_record(job: LanguageJob, effect: float, details: Details, rng: np.random.Generator) -> Record:
     """A finished run of a label that adds ``effect`` to the accuracy on tasks; ``details`` are common to all suites."""
     loss = 3.0 + LOSS_PER_ACCURACY * effect
     training = job.training
@@ -63,8 +64,12 @@ def language_record(job: LanguageJob, effect: float, details: dict[str, Any], rn
         curve.append({"step": step, "tokens": step * training.tokens_per_step, "seconds": step / 10, "step_loss": now})
         curve[-1] |= {"evaluation": i, "train_loss": now, "validation_loss": now + 0.01}
         curve[-1]["validation_bits_per_byte"] = (now + 0.01) / float(np.log(2))
-    details["corpus"] = {"name": "synthetic", "digest": job.setting["corpus"], "tokenizer": "bytes"}
-    details["corpus"]["splits"] = {"train": {"tokens": 9000, "bytes": 9000}, "val": {"tokens": 1000, "bytes": 1000}}
+    details["corpus"] = {
+        "name": "synthetic",
+        "digest": job.setting["corpus"],
+        "tokenizer": "bytes",
+        "splits": {"train": {"tokens": 9000, "bytes": 9000}, "val": {"tokens": 1000, "bytes": 1000}},
+    }
     details["evaluation"] = {"windows": 4, "seq_len": 16, "train": "drawn anew", "val": "evenly spread"}
     details |= {"steps": training.steps, "seconds": curve[-1]["seconds"], "steps_per_second": 10.0}
     losses = [row["train_loss"] for row in curve]
@@ -72,6 +77,6 @@ def language_record(job: LanguageJob, effect: float, details: dict[str, Any], rn
     return Record("finished", metrics, curve, details)
 
 
-RecordMaker = Callable[[Any, float, dict[str, Any], np.random.Generator], Record]
+RecordMaker = Callable[[Any, float, Details, np.random.Generator], Record]
 RECORDS: dict[str, RecordMaker] = {"mad": mad_record, "language": language_record}
 """The function that makes a record, by suite. Its first argument is a job of this suite."""

@@ -14,7 +14,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -98,7 +98,7 @@ class RepeatedRun:
         both = {"processor": self.processors, "matrix products": self.products}
         return "".join(f"; {what} {old}, again {new}" for what, (old, new) in both.items() if old != new)
 
-    def _both(self, detail: str) -> tuple[str, str]:
+    def _both(self, detail: Literal["processor", "products"]) -> tuple[str, str]:
         old, new = (record.details.get(detail, "not recorded") for record in (self.run.record, self.record))
         return old, new
 
@@ -214,8 +214,8 @@ def _ids(run: Run) -> list[str]:
 
     Empty if the run did not share steps, or if its record does not list the ids.
     """
-    history: list[dict[str, list[str]]] = run.record.details.get("group_jobs") or [{"ids": []}]
-    return history[0]["ids"]
+    history = run.record.details.get("group_jobs")
+    return history[0]["ids"] if history else []
 
 
 def _kept_group(run: Run, group: Sequence[Run]) -> bool:

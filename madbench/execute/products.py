@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Final
 
 from madbench.jobs import Record
 
-DETAIL = "products"
+DETAIL: Final = "products"
 """The key under which the library of matrix products is stored in the details of a record."""
 VARIABLES = ("MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """Environment variables that choose the instructions of a library, and so how its products round."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
@@ -287,24 +287,27 @@ def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], stor
                 name = f"{field}s".replace("_", " ").capitalize()
                 properties.append((name, ", ".join(f"{value:g}" for value in values)))
     properties.append(("Seeds", seed_list({run.job.seed for run in runs})))
-    for heading, name in {"Device": "device", "Operator path": "path", "Versions": "versions", "Code": "git"}.items():
+    recorded: dict[str, Literal["device", "path", "versions", "git"]]
+    recorded = {"Device": "device", "Operator path": "path", "Versions": "versions", "Code": "git"}
+    for heading, name in recorded.items():
         details = [run.record.details for run in runs if run.record]
         recorded_values = [
             values[name] for values in details if values.get(name) is not None
         ]  # no commit outside a checkout
-        times = Counter(_commit(value) if name == "git" else _text(value) for value in recorded_values)
+        times = Counter(map(_text, recorded_values))
         texts = [f"{value} ({count:,} runs)" if len(times) > 1 else value for value, count in times.most_common()]
         properties.append((heading, "; ".join(texts) or "not recorded"))
     properties.append(("Runs ended", _dates(runs)))
     return [*properties, ("Store", str(store.root))]
 
 
-def _text(value: Any) -> str:
-    return " ".join(f"{name} {item}" for name, item in value.items()) if isinstance(value, Mapping) else str(value)
-
-
-def _commit(value: Mapping[str, Any]) -> str:
-    return f"{str(value.get('commit'))[:10]}{' with changes' if value.get('dirty') else ''}"
+def _text(value: object) -> str:
+    """A detail of a run as text. Of a checkout, this is the beginning of its commit."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    if "commit" in value:
+        return f"{str(value['commit'])[:10]}{' with changes' if value.get('dirty') else ''}"
+    return " ".join(f"{name} {item}" for name, item in value.items())
 
 
 def _dates(runs: Iterable[ReportedRun]) -> str:

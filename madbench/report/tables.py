@@ -208,7 +208,7 @@ def budget_page_table(runs: Iterable[tuple[Job, Record | None]]) -> PageTable:
     width and length. Then the number of parameters is read from the record, and the ranks are empty. The job is left
     out if the record lacks the number, or if its budget does not count parameters.
     """
-    lengths: dict[tuple[str, int, str, int, int, int], list[int]] = {}
+    lengths: dict[tuple[str, int, str, float, float, float], list[int]] = {}
     for job, record in {(*_size(job), str(job.mixer)): (job, record) for job, record in runs}.values():
         label, d_model, _, length = _size(job)
         mixers = _mixers(job)

@@ -195,11 +195,12 @@ def public_record(record: Record) -> Record:
 
     The folder in the details of a corpus is left out.
     """
-    details = dict(record.details)
-    if isinstance(corpus := details.get("corpus"), Mapping):
-        details["corpus"] = {key: value for key, value in corpus.items() if key != "folder"}
+    details = record.details.copy()
+    if "corpus" in details:
+        corpus = details["corpus"] = details["corpus"].copy()
+        corpus.pop("folder", None)
         if "tokenizer" in corpus:
-            details["corpus"]["tokenizer"] = without_folder(corpus["tokenizer"])
+            corpus["tokenizer"] = without_folder(corpus["tokenizer"])
     return replace(record, details=_without_folders(details), error=_without_folders(record.error))
 
 

@@ -13,8 +13,9 @@ import math
 import re
 import reprlib
 from collections.abc import Collection, Mapping
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
+from madbench.details import Details
 from madbench.files import is_name, make_printable
 from madbench.jobs import Record, Status
 
@@ -38,7 +39,7 @@ _DETAILS: dict[str, Any] = {
     },
     "evaluation": {"seq_len": _NUMBER, "windows": _NUMBER},
     "git": (dict, _NONE),
-    "group_jobs": list,
+    **dict.fromkeys(("group_jobs", "places"), list),
     "versions": dict,
     **dict.fromkeys(("device", "ended", "kernel_problem", "path", "processor", "products"), str),
     **dict.fromkeys(("budget", "budget_ratio", "flops_per_token", "group", "micro_batch"), _NUMBER),
@@ -92,7 +93,9 @@ def read_record(fields: Mapping[str, Any], curve: list[dict[str, float]]) -> tup
         read_details(part, {"from_step": _NUMBER, "ids": list}, "details: group_jobs")
         for job_id in part.get("ids", [None]):
             check_type(job_id, str, "details: group_jobs: ids")
-    return Record(fields["status"], metrics, curve, details, texts["error"]), dict(fields["files"])
+    for part in details.get("places", []):
+        read_details(part, {"torch": str, "device": str, "from_step": _NUMBER}, "details: places")
+    return Record(fields["status"], metrics, curve, cast(Details, details), texts["error"]), dict(fields["files"])
 
 
 def _shorten(value: Any) -> Any:

@@ -29,6 +29,7 @@ from typing import Annotated, Any, Self
 
 from madbench.config import short_repr
 from madbench.config.options import option
+from madbench.details import Details
 from madbench.errors import StoreError
 from madbench.files import (
     explain_os_errors,
@@ -414,7 +415,7 @@ class Store:
         """
         return self._index.entries
 
-    def run_code(self, job: Job, details: Mapping[str, Any]) -> RunCode:
+    def run_code(self, job: Job, details: Details) -> RunCode:
         """The state of the code that trained a run, compared with the installed code.
 
         ``details`` are the details of the run's record. They are only used if the index does not have the state.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
+from madbench.details import Details
 from madbench.files import is_name
 from madbench.identity.listing import recorded_files
 from madbench.jobs import WEIGHTS
@@ -28,7 +28,7 @@ def is_source(name: str) -> bool:
     return name.startswith(f"{SOURCE}/") and name.endswith(_SUFFIX)
 
 
-def sources_of(details: Mapping[str, Any]) -> dict[str, bytes | None]:
+def sources_of(details: Details) -> dict[str, bytes | None]:
     """The content of the source files that the ``details`` of a record list, by their names in the run's folder.
 
     The content is None if the file is missing on this machine or has changed since the run.

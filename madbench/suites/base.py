@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import abc
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
+from madbench.details import Details
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, J
 from madbench.labels import Label
@@ -228,7 +228,7 @@ class Suite(SuiteColumns, SuiteProfiles[P, J], abc.ABC):
         """
         return None
 
-    def corpus_of(self, job: J, details: Mapping[str, Any] = MappingProxyType({})) -> StoredCorpus | None:
+    def corpus_of(self, job: J, details: Details | None = None) -> StoredCorpus | None:
         """The corpus of a job, as the job and the ``details`` of its record describe it.
 
         None if the suite reads no text.

@@ -18,10 +18,11 @@ of a package in ``madbench/papers`` belongs to the part that uses it:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from madbench.details import Details
 from madbench.errors import LabelError, MadbenchError, TrainingError
 from madbench.identity.listing import KIND, code_state
 from madbench.identity.package import gives_equal_bits, imports_within, package_digest
@@ -56,14 +57,15 @@ MOST_LETTERS = 200
 """The largest number of characters of a file's location that are shown."""
 
 
-def code_details(job: Job) -> dict[str, Any]:
+def code_details(job: Job) -> Details:
     """The details of a record that describe the code that trains the job.
 
     ``package_code`` has the digests of :func:`package_code`. ``code`` has the lists of :func:`outside_code`, and is
     left out if there are none.
     """
     outside = outside_code(job)
-    return {**({"code": outside} if outside else {}), "package_code": package_code(job)}
+    package = package_code(job)
+    return {"code": outside, "package_code": package} if outside else {"package_code": package}
 
 
 def check_planned_code(job: Job) -> None:
@@ -105,7 +107,7 @@ class RunCode:
         return texts.get(self.state, f"madbench's code of {self.what} changed" if self.state == "other" else "")
 
 
-def run_code(job: Job, details: Mapping[str, Any]) -> RunCode:
+def run_code(job: Job, details: Details) -> RunCode:
     """Compare the code of a run, from the ``details`` of its record, with the installed code.
 
     The files of users' modules are read as text and not imported.
@@ -142,7 +144,7 @@ def _printable(place: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in place[:MOST_LETTERS])
 
 
-def listed_code(details: Mapping[str, Any], what: str) -> Any:
+def listed_code(details: Details, what: str) -> Any:
     """The list of code files that the ``details`` of a record have for the role ``what``. None if there is none.
 
     Roles are ``mixer``, ``mixer 2``, ..., ``task`` and ``suite``.

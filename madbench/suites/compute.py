@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from madbench.details import Details
 from madbench.jobs import J, Job
 from madbench.labels.budgets import BUDGETS
 from madbench.suites.planning import run_key, stored_code
@@ -67,7 +68,7 @@ def nearest_steps(job: J, size: Callable[[J], JobSize]) -> int:
     return min(range(max(1, estimate - NEAR), max(1, estimate) + NEAR + 1), key=distance)
 
 
-def compute_details(job: J, size: Callable[[J], JobSize]) -> dict[str, Any]:
+def compute_details(job: J, size: Callable[[J], JobSize]) -> Details:
     """Details for a record: the steps and the training FLOPs of a job, compared with those of softmax attention.
 
     The only key is ``compute``. Its value has ``steps``, ``steps_of_softmax``, ``training_flops``, and ``of_softmax``,
@@ -78,8 +79,14 @@ def compute_details(job: J, size: Callable[[J], JobSize]) -> dict[str, Any]:
         return {}
     ours, theirs = size(job), size(reference(job))
     flops, of_softmax = training_flops(ours), training_flops(theirs)
-    counts = {"steps": ours.steps, "steps_of_softmax": theirs.steps}
-    return {"compute": counts | {"training_flops": flops, "of_softmax": flops / of_softmax}}
+    return {
+        "compute": {
+            "steps": ours.steps,
+            "steps_of_softmax": theirs.steps,
+            "training_flops": flops,
+            "of_softmax": flops / of_softmax,
+        }
+    }
 
 
 def _stored_steps(job: Job) -> int:

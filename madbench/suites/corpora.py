@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from madbench.details import CorpusDetails, Details
 from madbench.errors import ConfigError
 from madbench.jobs import Job
 from madbench.text.manifest import AS_FOUND
@@ -47,10 +47,10 @@ class StoredCorpus:
 
     digest: str
     padded_vocab_size: int
-    description: Mapping[str, Any]
+    description: CorpusDetails
 
     @classmethod
-    def from_job(cls, job: Job, details: Mapping[str, Any]) -> StoredCorpus:
+    def from_job(cls, job: Job, details: Details) -> StoredCorpus:
         """The corpus of a stored job. ``details`` are the details of the job's record."""
         return cls(job.setting["corpus"], job.setting["vocab_size"], details.get("corpus", {}))
 

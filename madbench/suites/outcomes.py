@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from madbench.details import Details
 from madbench.jobs import Job, Record, mapping_text
 from madbench.labels.budgets import BUDGETS, LEAST_MATCHED
 from madbench.labels.names import row_display_name
@@ -52,7 +52,7 @@ class JobOutcome:
         return self.record.status if self.record else "missing"
 
     @property
-    def details(self) -> Mapping[str, Any]:
+    def details(self) -> Details:
         return self.record.details if self.record else {}
 
     @property

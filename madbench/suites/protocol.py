@@ -6,11 +6,12 @@ A protocol is known from a plan, or is recognized from stored jobs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from madbench.config import Override
+from madbench.details import Details
 from madbench.errors import MadbenchError
 from madbench.jobs import Budget, Fidelity, Job, Precision, content_id
 from madbench.labels.budgets import COUNTINGS
@@ -89,7 +90,7 @@ class Protocol:
             return False
 
 
-def recognize_protocol(suite: Suite[Any, Any], stored: Sequence[tuple[Job, Mapping[str, Any]]]) -> Protocol:
+def recognize_protocol(suite: Suite[Any, Any], stored: Sequence[tuple[Job, Details]]) -> Protocol:
     """The protocol of stored jobs of one table, named after the nearest shipped profile.
 
     ``stored`` has pairs of a job and the details of its record. The protocol has the learning rates and weight decays

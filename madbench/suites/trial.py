@@ -187,7 +187,7 @@ class Trial(abc.ABC, Generic[J]):
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
         """The metrics of the trained model for its record. ``curve`` has all rows of the run."""
 
-    def details(self, curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    def details(self, curve: Sequence[Mapping[str, float]]) -> Mapping[str, Any]:
         """Further details for the record of the run. ``curve`` has all rows of the run."""
         return {}
 

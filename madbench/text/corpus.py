@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from madbench.details import CorpusDetails, SplitDetails
 from madbench.errors import ConfigError, StoreError
 from madbench.files import explain_os_errors
 from madbench.text.byte_tokenizer import Tokenizer
@@ -122,7 +123,7 @@ class Corpus:
         """
         return None if _number_of_ids(self.manifest.tokenizer.spec) else self.tokenizer().token_bytes()
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> CorpusDetails:
         """The description of the corpus in a run's record: name, digest, tokenizer, splits and sources."""
         sources = [[source.name, source.sha256] for source in self.manifest.sources]
         return {
@@ -132,7 +133,7 @@ class Corpus:
             "tokenizer": self.manifest.tokenizer.spec,
             "dtype": self.manifest.dtype,
             "vocab_size": self.vocab_size,
-            "splits": {name: asdict(split) for name, split in self.manifest.splits.items()},
+            "splits": {name: cast(SplitDetails, asdict(split)) for name, split in self.manifest.splits.items()},
             "split_rule": self.manifest.split_rule,
             "sources": {
                 "count": len(sources),

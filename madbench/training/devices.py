@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from madbench._version import __version__
+from madbench.details import GitState
 from madbench.errors import ConfigError
 from madbench.jobs import Precision
 from madbench.mixers.processor import cpuinfo
@@ -274,7 +275,7 @@ def versions() -> dict[str, str]:
 
 
 @functools.cache
-def git_state() -> dict[str, Any] | None:
+def git_state() -> GitState | None:
     """The git commit of the checkout from which madbench is imported, and under ``dirty`` whether it was changed.
 
     None if madbench is not imported from a checkout, or if git fails.

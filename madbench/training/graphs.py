@@ -7,13 +7,13 @@ operation on any device and gives the same numbers.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from madbench.details import Details
 from madbench.training import distributed as world
 from madbench.training.stack import Batches, Stack
 from madbench.training.step import Taken
@@ -61,14 +61,13 @@ class GraphStep:
         """Learning rates (steps, N) of the whole run, on the device so that no rate is copied from the host."""
 
     @property
-    def details(self) -> Mapping[str, Any]:
+    def details(self) -> Details:
         """The details about the steps for a run's record.
 
         ``cuda_graph`` is True if a graph was captured, else missing.
         """
-        return self.stack.details | (
-            {"cuda_graph": True} if any(step_buffers.graph for step_buffers in self.shapes.values()) else {}
-        )
+        has_graph = any(step_buffers.graph for step_buffers in self.shapes.values())
+        return {**self.stack.details, "cuda_graph": True} if has_graph else self.stack.details
 
     def __call__(self, rates: list[float]) -> Taken:
         """Take the next step of each member. ``rates`` is not used: learning rates are read from :attr:`schedule`."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from madbench.details import Details
 from madbench.errors import StoreError
 from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
 from madbench.mixers.threads import torch_threads
@@ -74,12 +75,12 @@ def train(
     records: dict[str, Record] = {}
     make_step = functools.partial(step_of, cuda_graph=options.cuda_graph)
 
-    def finish(compiled: bool, member: GroupMember, details: Mapping[str, Any]) -> None:
+    def finish(compiled: bool, member: GroupMember, details: Details) -> None:
         try:
             if len(jobs) > 1:  # other members may take long, and be interrupted
                 member.save(seconds=0)
         finally:  # a full disk may still have room for the record
-            records[member.job.id] = member.record({"compiled": compiled, **details}, options.keep_weights)
+            records[member.job.id] = member.record(Details(compiled=compiled) | details, options.keep_weights)
             if len(jobs) > 1 and isinstance(report, TrainingCallbacks):
                 report.ended(member.job, records[member.job.id])
 
@@ -193,7 +194,7 @@ class GroupLoop:
         self,
         members: Sequence[GroupMember],
         make_step: MakeStep,
-        finish: Callable[[GroupMember, Mapping[str, Any]], None],
+        finish: Callable[[GroupMember, Details], None],
     ):
         """Prepare to train a group. Call :meth:`run` to train it.
 

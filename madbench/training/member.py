@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from madbench.details import TrainingPlace
+from madbench.details import Details, TrainingPlace
 from madbench.errors import TrainingError
 from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, WEIGHTS, Job, Record
@@ -206,46 +206,48 @@ class GroupMember:
         other.state.step = self.state.step if step is None else step
         return other
 
-    def record(self, step_details: Mapping[str, Any], keep_weights: bool = False) -> Record:
+    def record(self, step_details: Details, keep_weights: bool = False) -> Record:
         """Make the record of a job that is over, with metrics unless it diverged. Write its weights if they are kept.
 
         ``step_details`` are added to the record's details, and must have ``compiled``. Weights are kept if the suite
         keeps them or if ``keep_weights`` is true.
         """
         trial, state = self.trial, self.state
-        provenance = self._provenance(step_details["compiled"]) | {
+        details: Details = {
+            **self._provenance(step_details["compiled"]),
             "flops_per_token": self.flops_per_token,
             "steps": state.step,
             "seconds": state.seconds,
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             "steps_per_second": state.step / max(state.seconds, 1e-9),
             "world_size": world.size(),
-            **({"equal_shares": True} if world.size() > 1 else {}),
-            "micro_batch": trial.batch_shape[0],
-            **step_details,
         }
+        if world.size() > 1:
+            details["equal_shares"] = True
+        details["micro_batch"] = trial.batch_shape[0]
+        details |= step_details
         if len(state.places) > 1:
-            provenance["places"] = state.places
+            details["places"] = state.places
         if groups := [group for group in state.groups if group["from_step"] < state.step]:
-            provenance |= {"group": len(groups[0]["ids"]), "group_jobs": groups}
-        provenance |= trial.details(state.curve)
+            details |= {"group": len(groups[0]["ids"]), "group_jobs": groups}
+        details |= cast(Details, trial.details(state.curve))
         if state.diverged:
-            return Record("diverged", {}, state.curve, provenance, f"loss was not finite at step {state.step}")
+            return Record("diverged", {}, state.curve, details, f"loss was not finite at step {state.step}")
         metrics = trial.finish(state.curve)
         if is_first() and (trial.is_kept or keep_weights):
             with explain_os_errors(self.work / KEEP):
                 (self.work / KEEP).mkdir(exist_ok=True)
             save_weights(self.work / KEEP / WEIGHTS, trial.model, self.job)
-        return Record("finished", metrics, state.curve, provenance)
+        return Record("finished", metrics, state.curve, details)
 
-    def _provenance(self, is_compiled: bool) -> dict[str, Any]:
+    def _provenance(self, is_compiled: bool) -> Details:
         """Details of a record about how its numbers were made: budget, path, seeds, versions, device, threads and code.
 
         ``mixer_parameters`` and ``budget`` are means over the blocks. ``budget_ratio`` is the quantity that the budget
         limits, summed over all blocks, divided by the sum of their budgets.
         """
         mixers = self.trial.mixers
-        details: dict[str, Any] = {
+        details: Details = {
             "model_parameters": count_parameters(self.trial.model),
             "mixer_parameters": statistics.mean(map(count_parameters, mixers)),
             "seeds": {stream: self.job.derived_seed(stream) for stream in self.trial.streams},

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from madbench.details import Details
 from madbench.errors import TrainingError
 from madbench.jobs import Fidelity, TrainingSettings
 from madbench.mixers.traits import has_name, mixers_in
@@ -138,7 +139,7 @@ def state_shapes(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> d
     return {"step": torch.Size(), "exp_avg": shape, "exp_avg_sq": shape}
 
 
-def optimizer_details(model: nn.Module, config: TrainingSettings) -> dict[str, Any]:
+def optimizer_details(model: nn.Module, config: TrainingSettings) -> Details:
     """The detail ``optimizer`` of a run's record: which parameters Muon trains, and which AdamW trains, by name.
 
     Empty if AdamW trains all parameters.

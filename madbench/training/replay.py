@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from madbench.details import Details
 from madbench.mixers.traits import has_name, mixers_in
 from madbench.training import distributed as world
 from madbench.training.devices import return_freed_memory
@@ -241,7 +242,7 @@ class ReplayStep(PlainStep):
         self.passes = Replayed(self._pass, shape_of(member.job), fixed=len(self.names))
 
     @property
-    def details(self) -> dict[str, bool]:
+    def details(self) -> Details:
         """The details about the steps for a run's record.
 
         ``replayed`` is True if a program was used, and missing otherwise.

@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from madbench.details import Details
 from madbench.errors import TrainingError
 from madbench.labels.traits import Traits
 from madbench.mixers.traits import mixers_in
@@ -78,7 +79,7 @@ class Stack:
         self.weights, self.gradients, *self.moments = (like.new_zeros(size) for _ in range(4))
         precise = torch.float64 if like.device.type == "cpu" else torch.float32  # the dtype that AdamW's kernel reads
         self.rates = torch.zeros(len(members), dtype=precise, device=like.device)
-        self.details: dict[str, Any] = {"group": len(members)} if len(members) > 1 else {}
+        self.details: Details = {"group": len(members)} if len(members) > 1 else {}
         self.optimizer = self._take_over()
         self.leaves, self.forward = self._alone() if len(members) == 1 else self._together()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol, cast
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from madbench.details import Details
 from madbench.training import distributed as world
 from madbench.training.member import GroupMember
 
@@ -27,7 +28,7 @@ class Step(Protocol):
     """
 
     @property
-    def details(self) -> Mapping[str, Any]:
+    def details(self) -> Details:
         """Details for the run's record."""
 
     @property
@@ -50,7 +51,7 @@ class PlainStep:
         self.member, self.network = member, _network(member.trial.loss, member.device, compile)
 
     @property
-    def details(self) -> Mapping[str, Any]:
+    def details(self) -> Details:
         """The details about the steps for a run's record. None are known."""
         return {}
 

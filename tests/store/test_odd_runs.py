@@ -80,6 +80,8 @@ ODD_FIELDS = {
     "details null": {"details": None},
     "details a list": {"details": []},
     "corpus a number": {"details": {"corpus": 3}},
+    "places a number": {"details": {"places": 3}},
+    "a place a number": {"details": {"places": [3]}},
     "folder a list": {"details": {"corpus": {"folder": []}}},
     "seconds text": {"details": {"seconds": "x"}},
     "a huge metric": {"metrics": {"accuracy": 10**400}},

@@ -121,7 +121,8 @@ class TrainedModel:
             If the folder has no manifest, the record gives the tokenizer and the type of ids, unless the user did.
             """
             recorded = {} if (folder / MANIFEST).exists() else description
-            return open_corpus(folder, cache=cache, **{name: options[name] or recorded.get(name) for name in options})
+            tokenizer = options["tokenizer"] or recorded.get("tokenizer")
+            return open_corpus(folder, tokenizer, cache, options["dtype"] or recorded.get("dtype"))
 
         if corpus_options.corpus is not None:
             corpus = open_as_recorded(corpus_options.corpus)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from madbench.config import TASKS, Override, check_at_least, check_numbers, from_mapping
+from madbench.details import Details
 from madbench.errors import ConfigError
 from madbench.jobs import Budget, Fidelity, Job, Precision
 from madbench.labels.budgets import BUDGETS
@@ -265,8 +265,8 @@ class LanguageSuite(Suite[LanguageProfile, LanguageJob]):
             "prepare, or with nanoGPT's train.bin and val.bin"
         )
 
-    def corpus_of(self, job: LanguageJob, details: Mapping[str, Any] = MappingProxyType({})) -> StoredCorpus:
-        return StoredCorpus.from_job(job, details)
+    def corpus_of(self, job: LanguageJob, details: Details | None = None) -> StoredCorpus:
+        return StoredCorpus.from_job(job, details or {})
 
     def check_job(self, job: LanguageJob, where: str) -> None:
         digest, size = job.setting.get("corpus"), job.setting.get("vocab_size")

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from madbench.details import Details, EvaluationDetails
 from madbench.errors import TrainingError
 from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT
@@ -135,7 +136,7 @@ class LanguageTrial(Trial[LanguageJob]):
         metrics |= {name: rows[-1][name] for name in names if name in rows[-1]}
         return metrics | {"best_validation_loss": min(row["validation_loss"] for row in rows)}
 
-    def details(self, curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    def details(self, curve: Sequence[Mapping[str, float]]) -> Details:
         return {
             "corpus": self.corpus.description(),
             "tokens_per_second": float(np.median([row["tokens_per_second"] for row in curve])),
@@ -236,7 +237,7 @@ class Evaluation:
             losses["validation_bits_per_byte"] = nats / (math.log(2) * self.validation_bytes)
         return losses
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> EvaluationDetails:
         """The description of the evaluated windows in the record of a run."""
         starts = self.validation_starts
         return {
