@@ -192,7 +192,7 @@ class RunIndex:
             if self.path.is_symlink() or (self.path.exists() and not self.path.is_file()):
                 remove(self.path)  # removes a link but not its target, which may be another database
             try:
-                with closing(sqlite3.connect(self.path, TIMEOUT)) as index, index:
+                with closing(sqlite3.connect(self.path, timeout=TIMEOUT)) as index, index:
                     index.execute("PRAGMA journal_mode = WAL")
                     names = ", ".join(_COLUMNS)
                     index.execute(f"CREATE TABLE IF NOT EXISTS runs ({names.replace(',', ' PRIMARY KEY,', 1)})")

@@ -239,7 +239,7 @@ def refuse_with(error: Exception):
 
 
 def sqlite_file(path: Path, *statements: str) -> bytes:
-    with sqlite3.connect(path) as index:
+    with closing(sqlite3.connect(path)) as index, index:
         for statement in statements:
             index.execute(statement)
     return path.read_bytes()
@@ -278,7 +278,7 @@ def test_no_flipped_bit_of_the_index_is_read_as_another_result(store, monkeypatc
 
 def test_altered_rows_of_the_index_are_not_used(store):
     expected = answers(store)
-    with sqlite3.connect(index_of(store)) as index:
+    with closing(sqlite3.connect(index_of(store))) as index, index:
         index.execute("UPDATE runs SET content = replace(content, '0.5', '0.9')")
         index.execute("UPDATE runs SET shared = replace(shared, '32', '64')")
     assert answers(store) == expected
@@ -288,7 +288,7 @@ def test_altered_rows_of_the_index_are_not_used(store):
 @pytest.mark.parametrize("value", ["[" * 200_000, "[]", "3", '["S", 0, "finished", {}, null, ""]', 7, None, b"[]"])
 def test_malformed_rows_with_a_right_digest_are_not_used(store, monkeypatch, column, value):
     expected = answers(store)
-    with sqlite3.connect(index_of(store)) as index:
+    with closing(sqlite3.connect(index_of(store))) as index, index:
         columns = run_index._COLUMNS[:-1]
         row = list(index.execute(f"SELECT {', '.join(columns)} FROM runs WHERE name = ?", [JOBS[0].id]).fetchone())
         row[columns.index(column)] = value
@@ -309,7 +309,7 @@ def test_other_programs_can_read_the_columns_of_the_index(tmp_path):
     next_tick(store.root)
     answers(store)
     wanted = ["label", "seed", "suite", "task", "profile", "changes", "budget", "precision", "corpus"]
-    with sqlite3.connect(index_of(store)) as index:
+    with closing(sqlite3.connect(index_of(store))) as index, index:
         rows = {row[0]: row[1:] for row in index.execute(f"SELECT {', '.join(wanted)} FROM runs")}
     place, rest = ("mad", "compression"), ("strict", "float32", "")
     assert rows["S"] == (3, *place, "quick", "", *rest)
@@ -325,7 +325,7 @@ def test_other_programs_can_read_the_columns_of_the_index(tmp_path):
 def test_an_index_of_an_earlier_version_is_rebuilt(store, monkeypatch, columns):
     expected = answers_of_files(store)
     answers(store)
-    with sqlite3.connect(index_of(store)) as index:
+    with closing(sqlite3.connect(index_of(store))) as index, index:
         index.execute(f"CREATE TABLE earlier AS SELECT name, signature, shared, content, {columns}digest FROM runs")
         index.execute("DROP TABLE runs")
         index.execute("ALTER TABLE earlier RENAME TO runs")
@@ -379,7 +379,7 @@ def test_files_are_read_if_the_index_cannot_be_written(store, monkeypatch, obsta
         os.mkfifo(index_of(store))  # to read it would wait for ever
     elif obstacle == "locked":
         folder.mkdir()
-        with sqlite3.connect(index_of(store)) as index:
+        with closing(sqlite3.connect(index_of(store))) as index, index:
             index.execute("BEGIN EXCLUSIVE")
             assert answers(store) == expected
     elif obstacle == "no locks":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -106,7 +107,7 @@ def test_the_folders_of_a_store_may_be_links(tmp_path, names):
 def test_an_index_that_is_a_link_leaves_the_other_database_alone(store, tmp_path, monkeypatch):
     store.finish(JOB, RECORD)
     other = tmp_path / "other.sqlite"
-    with sqlite3.connect(other) as database:
+    with closing(sqlite3.connect(other)) as database, database:
         database.execute("CREATE TABLE mine (value)")
     before = other.read_bytes()
     (store.root / "index").mkdir()

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -174,7 +175,7 @@ def test_wandb_without_a_key_is_refused_before_anything_is_trained(tmp_path):
 def test_trackio_stores_what_was_tracked_in_its_folder(tmp_path):
     pytest.importorskip("trackio")
     good, bad = track("trackio", tmp_path, TRACKIO_DIR=str(tmp_path / "trackio"))
-    with sqlite3.connect(tmp_path / "trackio" / "madbench.db") as database:
+    with closing(sqlite3.connect(tmp_path / "trackio" / "madbench.db")) as database, database:
         rows = database.execute("select run_name, step, metrics from metrics order by id").fetchall()
         configs = dict(database.execute("select run_name, config from configs").fetchall())
     database.close()
@@ -205,7 +206,7 @@ def test_projects_and_runs_have_the_names_that_were_asked_for(name, tmp_path):
         runs = [_wandb_records(path) for path in tmp_path.glob("wandb/offline-run-*/run-*.wandb")]
         assert {(run["project"], run["name"]) for run in runs} == {("mine", "R-12o!/0"), ("mine", "R-12o!/1")}
     else:
-        with sqlite3.connect(tmp_path / "trackio" / "mine.db") as database:
+        with closing(sqlite3.connect(tmp_path / "trackio" / "mine.db")) as database, database:
             names = {run for (run,) in database.execute("select distinct run_name from configs")}
         database.close()
         assert f"R-12o!/0 {good}" in names
