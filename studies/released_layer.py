@@ -32,8 +32,8 @@ from madbench.bench.timing import Timing, TimingLimits, keep_freed_memory, time_
 from madbench.errors import ConfigError, MadbenchError
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.mixers.linear_maps import call
-from madbench.mixers.residuals import difference
+from madbench.mixers.checks.residuals import difference
+from madbench.mixers.ops.linear_maps import call
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 LABEL, FILE = "G-cg-q-12o", "hyperglu.py"

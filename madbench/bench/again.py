@@ -23,7 +23,7 @@ from madbench.execute.base import OnEvent, ignore_event, reason
 from madbench.execute.local import run_jobs
 from madbench.execute.products import DETAIL
 from madbench.jobs import Job, Record
-from madbench.mixers import products
+from madbench.mixers.ops import products
 from madbench.store.format import read_run
 from madbench.store.runs import Run, Store
 from madbench.suites import size_of, suite_of

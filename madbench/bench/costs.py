@@ -15,8 +15,8 @@ from madbench.bench.layers import Layers
 from madbench.bench.mixer import InputShape, check_error, forward_of, pass_of
 from madbench.bench.parts import BenchColumn, BenchPart, BenchRow, BenchSetup, Curve, RatioColumn
 from madbench.bench.timing import MIB, Timing, kept_bytes, reason_unmeasured, time_in_turns
+from madbench.mixers.checks.residuals import difference
 from madbench.mixers.costs import count_costs
-from madbench.mixers.residuals import difference
 from madbench.models.blocks import autocast
 from madbench.models.shapes import BlocksConfig
 from madbench.suites import main_suite

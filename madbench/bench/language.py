@@ -17,8 +17,8 @@ from madbench.bench.timing import peak_bytes, reason_unmeasured, require_timings
 from madbench.config import PAPERS
 from madbench.labels import parse
 from madbench.mixers import build, solve
+from madbench.mixers.checks.residuals import difference
 from madbench.mixers.named.budget import NamedLabel
-from madbench.mixers.residuals import difference
 from madbench.models.blocks import autocast
 from madbench.models.gpt import GPT, DecodingState
 from madbench.models.token_loss import TokenLoss

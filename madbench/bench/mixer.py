@@ -19,7 +19,7 @@ from madbench.errors import MadbenchError, TrainingError
 from madbench.jobs import MixedPrecision, Precision
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.mixers.residuals import difference
+from madbench.mixers.checks.residuals import difference
 from madbench.mixers.sequence import block_period
 from madbench.mixers.srg.kernels import fused
 from madbench.models.blocks import autocast

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import MadbenchError, TrainingError
-from madbench.mixers import products
+from madbench.mixers.ops import products
 from madbench.training.cost import PeakMemory
 
 MIB = 2**20

@@ -16,7 +16,7 @@ from madbench.bench.mixer import InputShape, check_path, resolved_path
 from madbench.bench.parts import PEER, BenchColumn, BenchPart, BenchRow, BenchSetup, Curve
 from madbench.bench.timing import Timing, ceiling_flops, reason_unmeasured, time_in_turns
 from madbench.jobs import Job
-from madbench.mixers.tracing import as_compiled
+from madbench.mixers.ops.tracing import as_compiled
 from madbench.suites import has_blocks, main_suite, size_of
 from madbench.suites.profile import Profile
 from madbench.suites.token_trial import TokenTrial

@@ -147,7 +147,7 @@ def _print_groups(console: Console, outcomes: Sequence[CheckResult]) -> None:
 
 def _group(outcome: CheckResult) -> str:
     """The group of a check in the summary of a label, by the check's kind and source."""
-    from madbench.mixers.path_checks import LoopsCheck  # imports torch
+    from madbench.mixers.checks.path_checks import LoopsCheck  # imports torch
 
     if isinstance(outcome.check, LoopsCheck):
         return GROUPS["the definition"]

@@ -24,7 +24,7 @@ def product_library() -> str:
     """
     import torch
 
-    from madbench.mixers.products import onednn_is_faster
+    from madbench.mixers.ops.products import onednn_is_faster
 
     usual = "MKL" if torch.backends.mkl.is_available() else "torch's BLAS"
     library = f"oneDNN for large products, else {usual}" if onednn_is_faster() else usual

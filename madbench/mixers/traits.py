@@ -76,7 +76,7 @@ def output_names(mixer: nn.Module, d_model: int) -> list[str]:
     outputs = traits_of(mixer).outputs
     if outputs is not None:
         return [name for name, _ in mixer.named_parameters() if has_name(name, outputs)]
-    from madbench.mixers.tracing import has_data
+    from madbench.mixers.ops.tracing import has_data
 
     named = ((name, weight) for name, weight in mixer.named_parameters() if has_data(weight) and not weight.is_meta)
     candidates = [name for name, weight in named if weight.ndim >= 2]

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from madbench.errors import ConfigError
 from madbench.jobs import PRECISIONS, Fidelity, Precision
-from madbench.mixers.linear_maps import call
+from madbench.mixers.ops.linear_maps import call
+from madbench.mixers.ops.tracing import is_traced
 from madbench.mixers.sharing import Shared, mix
-from madbench.mixers.tracing import is_traced
 from madbench.models.rms_norm import NormalizeInBlocks
 from madbench.models.shapes import swiglu_width
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import sharing
 from madbench.mixers.lengths import depends_on_length
-from madbench.mixers.linear_maps import call
+from madbench.mixers.ops.linear_maps import call
 from madbench.mixers.traits import kind_of, output_names
 from madbench.models.blocks import RMSNorm, SwiGLU, embedding, linear
 from madbench.models.token_loss import logits_of

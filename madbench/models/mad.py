@@ -9,7 +9,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from madbench.mixers.linear_maps import call
+from madbench.mixers.ops.linear_maps import call
 from madbench.mixers.traits import has_name, mixers_in
 from madbench.models.blocks import Backbone, RMSNorm, linear, sinusoids
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from madbench.mixers.cache_blocks import cache_blocks
-from madbench.mixers.derivatives import gradients
+from madbench.mixers.ops.cache_blocks import cache_blocks
+from madbench.mixers.ops.derivatives import gradients
 
 
 class NormalizeInBlocks(torch.autograd.Function):

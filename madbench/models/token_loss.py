@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers import products
-from madbench.mixers.derivatives import gradients
-from madbench.mixers.linear_maps import call, is_plain
-from madbench.mixers.tracing import has_data, is_traced
+from madbench.mixers.ops import products
+from madbench.mixers.ops.derivatives import gradients
+from madbench.mixers.ops.linear_maps import call, is_plain
+from madbench.mixers.ops.tracing import has_data, is_traced
 from madbench.tasks.base import IGNORE
 
 MOST_LOGITS = 2**26

@@ -16,7 +16,7 @@ from madbench.bench.timing import Timing, TimingLimits, peak_bytes, time_in_turn
 from madbench.errors import TrainingError
 from madbench.labels import parse
 from madbench.mixers import build
-from madbench.mixers.threads import torch_threads
+from madbench.mixers.ops.threads import torch_threads
 from madbench.papers.making import CONTRADICTED, OPEN, REPRODUCED, ItemResult, PlainMeasure, Request
 from madbench.training.devices import resolve_device
 

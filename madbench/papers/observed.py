@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from madbench.jobs import BlocksSettings, Job, mapping_text
-from madbench.mixers.threads import torch_threads
+from madbench.mixers.ops.threads import torch_threads
 from madbench.mixers.traits import mixers_in
 from madbench.models.blocks import SwiGLU
 from madbench.suites import size_of, suite_of

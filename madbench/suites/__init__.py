@@ -21,7 +21,7 @@ from madbench.jobs import BlocksSettings, Job
 from madbench.labels import Label
 from madbench.labels.budgets import BUDGETS
 from madbench.mixers import Check
-from madbench.mixers.package_checks import package_checks
+from madbench.mixers.checks.package_checks import package_checks
 from madbench.plugins.registry import Registry, fault_of_class, load_value, member_of
 from madbench.suites.base import JobSize, Suite
 from madbench.suites.columns import Column

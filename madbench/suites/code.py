@@ -36,14 +36,10 @@ Modules = tuple[list[str], list[str], Callable[[str], bool]]
 """The arguments of :func:`madbench.identity.package.package_digest`, which select the modules of one part."""
 PARTS = ("family", "task", "suite", "model", "training")
 NO_NUMBERS = (
-    "madbench.mixers.bfloat16_checks",
-    "madbench.mixers.checks",
     "madbench.mixers.my.code",
     "madbench.mixers.my.sources",
     "madbench.mixers.named.loops",
     "madbench.mixers.named.operators",
-    "madbench.mixers.path_checks",
-    "madbench.mixers.residuals",
     "madbench.suites.code",
     "madbench.tasks.heuristics",
     "madbench.text.sources",
@@ -51,8 +47,8 @@ NO_NUMBERS = (
     "madbench.training.measured",
 )
 """Modules that check, explain, list or measure, and affect no number of a run."""
-NO_NUMBERS_OF_FAMILIES = ("checks", "diagnosis", "explanations")
-"""Names of modules that affect no number of a run, in the folder of any family."""
+NO_NUMBERS_OF_MIXERS = ("checks", "diagnosis", "explanations")
+"""Names of modules and of folders of modules, in ``mixers`` and ``papers``, that affect no number of a run."""
 MOST_LETTERS = 200
 """The largest number of characters of a file's location that are shown."""
 
@@ -232,8 +228,10 @@ def package_modules(suite: str, task: str, families: Sequence[str], own: Sequenc
 
 def affects_no_number(module: str) -> bool:
     """True if the code of a module cannot change the numbers of a run. ``module`` is its dotted name."""
-    *folders, name = module.split(".")
-    return module in NO_NUMBERS or (name in NO_NUMBERS_OF_FAMILIES and len(folders) > 2)
+    _, room, *places = module.split(".")
+    return module in NO_NUMBERS or (
+        room in ("mixers", "papers") and any(name in NO_NUMBERS_OF_MIXERS for name in places)
+    )
 
 
 def _own_packages(modules: Iterable[str]) -> list[str]:

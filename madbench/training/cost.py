@@ -28,8 +28,8 @@ from madbench.errors import TrainingError
 from madbench.jobs import Job
 from madbench.labels import family_of
 from madbench.labels.patterns import part_texts
+from madbench.mixers.ops.threads import torch_threads
 from madbench.mixers.sequence import block_period
-from madbench.mixers.threads import torch_threads
 from madbench.models.blocks import autocast
 from madbench.suites import block_count, size_of, suite_of
 from madbench.suites.training import MICRO_BATCH_TOKENS

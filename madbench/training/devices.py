@@ -21,7 +21,7 @@ from madbench._version import __version__
 from madbench.details import GitState
 from madbench.errors import ConfigError
 from madbench.jobs import Precision
-from madbench.mixers.processor import cpuinfo
+from madbench.mixers.ops.processor import cpuinfo
 
 
 def resolve_device(device: str, is_here: bool = True) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 from madbench.details import Details
 from madbench.errors import StoreError
 from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
-from madbench.mixers.threads import torch_threads
+from madbench.mixers.ops.threads import torch_threads
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
 from madbench.training.graphs import GraphStep, has_graphs

@@ -19,8 +19,8 @@ from madbench.details import Details, TrainingPlace
 from madbench.errors import TrainingError
 from madbench.files import explain_os_errors
 from madbench.jobs import KEEP, WEIGHTS, Job, Record
+from madbench.mixers.ops.tracing import as_compiled
 from madbench.mixers.sequence import MixerSequence
-from madbench.mixers.tracing import as_compiled
 from madbench.suites import suite_of
 from madbench.suites.code import check_planned_code, code_details
 from madbench.suites.compute import compute_details

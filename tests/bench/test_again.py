@@ -11,7 +11,7 @@ from madbench.bench import again
 from madbench.bench.again import RepeatableRuns, RepeatedRun, rows_by_task
 from madbench.execute.products import DETAIL
 from madbench.jobs import Record
-from madbench.mixers import products
+from madbench.mixers.ops import products
 from madbench.store.runs import Run, Store
 from sample_jobs import mad_job
 from stored_samples import RECORD

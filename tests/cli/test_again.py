@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from madbench.bench import again as again_module
-from madbench.mixers import products
+from madbench.mixers.ops import products
 from madbench.store.archive import pack
 from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD

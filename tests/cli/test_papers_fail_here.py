@@ -19,7 +19,7 @@ from madbench.labels import expand, family_of, parse
 from madbench.mixers import Check, build
 from madbench.mixers.cd import parts as cd_parts
 from madbench.mixers.cd.operator import CoefficientMixer
-from madbench.mixers.residuals import filled_mixer
+from madbench.mixers.checks.residuals import filled_mixer
 from madbench.mixers.srg import parts
 from madbench.papers import built_in, load_paper
 from madbench.papers.interactions.mixers.coupling import Coupling

@@ -9,7 +9,7 @@ from madbench.execute.base import Policy
 from madbench.execute.products import VARIABLES, product_library, with_products
 from madbench.execute.worker import Assignment, work
 from madbench.jobs import Record
-from madbench.mixers import products
+from madbench.mixers.ops import products
 from sample_jobs import mad_job
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from madbench.mixers import build
-from madbench.mixers.path_checks import evaluate, residuals
-from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.checks.path_checks import evaluate, residuals
+from madbench.mixers.checks.residuals import difference, filled_mixer
 
 LENGTHS = [15, 16, 17, 33]
 

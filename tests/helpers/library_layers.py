@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from madbench.mixers import build
-from madbench.mixers.path_checks import evaluate, residuals
+from madbench.mixers.checks.path_checks import evaluate, residuals
 
 NEEDS_LIBRARY = [pytest.mark.slow, pytest.mark.usefixtures("library"), pytest.mark.filterwarnings("ignore")]
 """Marks of a module of tests that compare with a library. The fixture ``library`` of the module skips the tests if the

@@ -10,7 +10,7 @@ from torch.func import functional_call, vmap
 
 from madbench.labels.budgets import BUDGETS
 from madbench.mixers import Layer, build, solve
-from madbench.mixers.residuals import difference
+from madbench.mixers.checks.residuals import difference
 from madbench.mixers.sequence import build_blocks, solve_blocks
 from madbench.models.blocks import Backbone
 from madbench.models.gpt import GPT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from madbench.mixers import cache_blocks
+from madbench.mixers.ops import cache_blocks
 from madbench.models import rms_norm
 from madbench.models.blocks import RMSNorm
 

@@ -24,7 +24,7 @@ from madbench.bench.again import RepeatedRun
 from madbench.execute.local import run_jobs
 from madbench.execute.products import DETAIL
 from madbench.identity import package
-from madbench.mixers import products
+from madbench.mixers.ops import products
 from madbench.store.runs import Run, Store
 from madbench.suites.mad.suite import MAD
 from madbench.training.loop import train
@@ -214,7 +214,7 @@ def test_executed_functions_uses_the_product_library_of_the_repeated_run(job, mo
     monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
     for bound in ("LEAST_ROWS", "LEAST_INPUTS", "LEAST_WEIGHTS"):
         monkeypatch.setattr(products, bound, 1)
-    executed = Function("madbench/mixers/products.py", "multiply") in executed_functions([job], details, {})
+    executed = Function("madbench/mixers/ops/products.py", "multiply") in executed_functions([job], details, {})
     assert executed == (DETAIL in details)
 
 

@@ -44,6 +44,7 @@ def test_the_digest_of_a_family_leaves_out_modules_of_checks(family):
 def test_modules_that_affect_no_number_are_listed_or_are_checks_of_a_family():
     assert all(file_of(name) and affects_no_number(name) for name in NO_NUMBERS)
     assert affects_no_number("madbench.mixers.mine.checks") and affects_no_number("madbench.papers.mine.checks")
+    assert affects_no_number("madbench.mixers.checks.path_checks")
     others = (
         "madbench.mixers.mine.operators",
         "madbench.mixers.cost",

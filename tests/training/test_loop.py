@@ -11,8 +11,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from madbench import mixers
-from madbench.mixers import softmax, solve
+from madbench.mixers import solve
 from madbench.mixers.cd.operator import CoefficientMixer
+from madbench.mixers.ops import softmax
 from madbench.mixers.srg import path_choice
 from madbench.suites import epoch_trial, token_trial
 from madbench.suites.mad.suite import MAD

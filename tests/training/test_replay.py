@@ -10,7 +10,7 @@ import torch
 from packaging.version import Version
 
 from madbench.jobs import StopTraining
-from madbench.mixers import products
+from madbench.mixers.ops import products
 from madbench.training import loop, replay
 from madbench.training.member import GroupMember
 from madbench.training.replay import ReplayStack, ReplayStep, can_replay

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from madbench import labels, papers, suites, tasks
-from madbench.mixers import package_checks
+from madbench.mixers.checks import package_checks
 from madbench.mixers.my import sources
 from madbench.plugins import paper_folders
 from madbench.plugins.registry import Registry

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from madbench.mixers import Check, build, ordinary, path_checks
-from madbench.mixers.bfloat16_checks import NARROW, bfloat16_checks
+from madbench.mixers import Check, build
 from madbench.mixers.cd.grammar import CdLabel
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.ranges import FLOAT32_EXPONENT, OVERFLOW, leaves_float64
@@ -32,9 +31,10 @@ from madbench.mixers.cd.sample_mixers import (
     is_positive,
     relative,
 )
-from madbench.mixers.checks import general_checks
+from madbench.mixers.checks import general_checks, ordinary, path_checks
+from madbench.mixers.checks.bfloat16_checks import NARROW, bfloat16_checks
+from madbench.mixers.checks.residuals import ROUNDING, Residual, decode_tokens, difference
 from madbench.mixers.random_state import kept_random_state
-from madbench.mixers.residuals import ROUNDING, Residual, decode_tokens, difference
 
 if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer

@@ -17,15 +17,15 @@ from madbench.mixers.cd.grammar import DIAGONAL_GATES
 from madbench.mixers.cd.projections import Cache, Projections
 from madbench.mixers.cd.reference import reference
 from madbench.mixers.decoding import decode_rest
-from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences, check_tokens
-from madbench.mixers.linear_maps import call, check_weights, weight_of
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.ops.derivatives import refuse_second
+from madbench.mixers.ops.linear_maps import call, check_weights, weight_of
+from madbench.mixers.ops.precision import without_autocast
+from madbench.mixers.ops.recompute import recompute
+from madbench.mixers.ops.tracing import is_symbolic, needs_plain_operators
 from madbench.mixers.probe import Probe, by_lag
-from madbench.mixers.recompute import recompute
 from madbench.mixers.recurrence import forms, library
 from madbench.mixers.recurrence.forms import Dynamics
-from madbench.mixers.tracing import is_symbolic, needs_plain_operators
 
 DENSE_LIMIT_LENGTH = 512
 DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from madbench.mixers.cd import parts
 from madbench.mixers.cd.budget import LOW_RANK, CdAllocation
-from madbench.mixers.heads import split_heads
-from madbench.mixers.linear_maps import call_in_dtype_of_input, project
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.ops.heads import split_heads
+from madbench.mixers.ops.linear_maps import call_in_dtype_of_input, project
+from madbench.mixers.ops.precision import without_autocast
+from madbench.mixers.ops.rope import rotary_angles, rotate
+from madbench.mixers.ops.short_conv import ShortConv
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.ranks import CONV_TAPS
 from madbench.mixers.recurrence.forms import Dynamics, Mirrors
 from madbench.mixers.recurrence.gates import running_maximum
 from madbench.mixers.redrawing import redraw_parts
-from madbench.mixers.rope import rotary_angles, rotate
-from madbench.mixers.short_conv import ShortConv
-from madbench.mixers.tracing import is_symbolic
 
 NORM_EPS = 1e-6  # epsilon of the RMSNorm of output gate g
 

@@ -228,7 +228,7 @@ class ModuleFamily(ListedFamily[ModuleLabel, "ModuleAllocation"]):
 
         def unused() -> float:
             from madbench.mixers.checks import sample
-            from madbench.mixers.path_checks import evaluate
+            from madbench.mixers.checks.path_checks import evaluate
 
             mixer, x = sample(family, label)
             gradients = evaluate(mixer, mixer, x, None)

@@ -128,7 +128,7 @@ class Attention(Operator):
         """
         import torch
 
-        from madbench.mixers.recompute import recompute
+        from madbench.mixers.ops.recompute import recompute
 
         blocks = []
         for start in range(0, q.shape[2], size):

@@ -11,15 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers import softmax
 from madbench.mixers.decoding import decode_rest
-from madbench.mixers.derivatives import refuse_second
 from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.named.attention import Attention, Tokens
 from madbench.mixers.named.layer import NamedLayer
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.ops import softmax
+from madbench.mixers.ops.derivatives import refuse_second
+from madbench.mixers.ops.precision import without_autocast
+from madbench.mixers.ops.tracing import is_symbolic, is_traced, needs_plain_operators
 from madbench.mixers.probe import Probe, by_lag
-from madbench.mixers.tracing import is_symbolic, is_traced, needs_plain_operators
 
 DENSE_LIMIT_BYTES = 2**30  # largest (B, H, T, T) float32 tensor of the dense path
 TILED_FROM_BYTES = 2**23  # size of this tensor from which the path tiled trains faster than torch's attention

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers.heads import split_heads
-from madbench.mixers.linear_maps import call_in_dtype_of_input, project
 from madbench.mixers.named.ops import NORM_EPS
 from madbench.mixers.named.rotations import rotate_first
-from madbench.mixers.precision import wide, without_autocast
-from madbench.mixers.tracing import is_symbolic
+from madbench.mixers.ops.heads import split_heads
+from madbench.mixers.ops.linear_maps import call_in_dtype_of_input, project
+from madbench.mixers.ops.precision import wide, without_autocast
+from madbench.mixers.ops.tracing import is_symbolic
 
 if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer, NormGain

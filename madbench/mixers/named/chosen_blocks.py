@@ -15,7 +15,7 @@ from torch import Tensor
 
 from madbench.mixers.named.attention_ops import place
 from madbench.mixers.named.ops import NORM_EPS, linear_in_float32
-from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.ops.precision import wide, without_autocast
 
 if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer, NormGain

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers.heads import split_heads
-from madbench.mixers.linear_maps import call_in_dtype_of_input, project, weight_of
-from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.ops.heads import split_heads
+from madbench.mixers.ops.linear_maps import call_in_dtype_of_input, project, weight_of
+from madbench.mixers.ops.precision import wide, without_autocast
+from madbench.mixers.ops.short_conv import causal_convolution, pad_before
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.recurrence.gates import softplus
-from madbench.mixers.short_conv import causal_convolution, pad_before
-from madbench.mixers.tracing import is_symbolic
 
 __all__ = [
     "NORM_EPS", "Carried", "convolve", "convolve_silu", "linear_in_float32", "low_rank", "merge_heads", "norm",

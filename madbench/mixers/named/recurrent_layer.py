@@ -11,10 +11,10 @@ from torch import Tensor
 from madbench.mixers.inputs import check_sequences, check_tokens
 from madbench.mixers.named.layer import NamedLayer
 from madbench.mixers.named.recurrent import Recurrent
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.ops.precision import without_autocast
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.recurrence import forms, library
 from madbench.mixers.sharing import Shared
-from madbench.mixers.tracing import is_symbolic
 
 CHUNK = 16  # rows per block: the fastest on a CPU, and for a decay per channel, which costs a product per pair of rows
 CHUNK_ON_GPU = 64  # rows per block for one decay per head on a GPU, where each block has to start some kernels

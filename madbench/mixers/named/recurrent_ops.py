@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.heads import split_heads
-from madbench.mixers.linear_maps import project
 from madbench.mixers.named.ops import (
     Carried,
     convolve_silu,
@@ -20,11 +18,13 @@ from madbench.mixers.named.ops import (
     wide_heads,
     write,
 )
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.ops.heads import split_heads
+from madbench.mixers.ops.linear_maps import project
+from madbench.mixers.ops.precision import without_autocast
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.recurrence.decays import masked_exp
 from madbench.mixers.recurrence.forms import Dynamics, Mirrors
 from madbench.mixers.recurrence.gates import softplus
-from madbench.mixers.tracing import is_symbolic
 
 if TYPE_CHECKING:
     from madbench.mixers.named.layer import NamedLayer

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from madbench.mixers.precision import wide
-from madbench.mixers.rope import ROPE_BASE, rotary_angles, rotate
+from madbench.mixers.ops.precision import wide
+from madbench.mixers.ops.rope import ROPE_BASE, rotary_angles, rotate
 
 
 def rotate_first(position: int, width: int, *sides: Tensor) -> list[Tensor]:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.tracing import is_symbolic
+from madbench.mixers.ops.tracing import is_symbolic
 
 SUB_BLOCK = 16  # rows whose decay is computed pair by pair
 SMALL = 2  # largest half, in rows, whose products are computed pair by pair: a small matrix product costs more

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.extras import how_to_install
-from madbench.mixers.derivatives import refuse_second
+from madbench.mixers.ops.derivatives import refuse_second
 from madbench.mixers.recurrence.forms import Dynamics
 
 MODULES = {

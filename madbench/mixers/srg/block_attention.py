@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.precision import without_autocast
-from madbench.mixers.recompute import recompute
+from madbench.mixers.ops.precision import without_autocast
+from madbench.mixers.ops.recompute import recompute
 from madbench.mixers.srg.parts import (
     Projected,
     Seen,

@@ -23,9 +23,9 @@ from torch import Tensor
 from madbench.errors import TrainingError
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.inputs import check_sequences, check_tokens
-from madbench.mixers.linear_maps import weight_of
+from madbench.mixers.ops.linear_maps import weight_of
+from madbench.mixers.ops.rope import rotary_angles
 from madbench.mixers.ranks import CONV_TAPS
-from madbench.mixers.rope import rotary_angles
 from madbench.mixers.srg.parts import Projected
 from madbench.mixers.srg.step_weights import StepWeights, Token, step_weights
 

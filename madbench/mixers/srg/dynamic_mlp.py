@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
-from madbench.mixers.heads import split_heads
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.linear_maps import call, check_weights, project
+from madbench.mixers.ops.heads import split_heads
+from madbench.mixers.ops.linear_maps import call, check_weights, project
+from madbench.mixers.ops.rope import rotary_angles, rotate
+from madbench.mixers.ops.short_conv import ShortConv
+from madbench.mixers.ops.tracing import is_transformed
 from madbench.mixers.probe import Probe
 from madbench.mixers.redrawing import redraw_parts
-from madbench.mixers.rope import rotary_angles, rotate
-from madbench.mixers.short_conv import ShortConv
 from madbench.mixers.srg import block_attention, decoding, path_choice, softmax_paths, tiled
 from madbench.mixers.srg.allocation import ADAPTER_OUTPUTS, SrgAllocation
 from madbench.mixers.srg.decoding import Cache
@@ -27,7 +28,6 @@ from madbench.mixers.srg.path_choice import PATHS
 from madbench.mixers.srg.reference import reference
 from madbench.mixers.srg.stacked import attend_stacked
 from madbench.mixers.srg.step_weights import has_short_steps
-from madbench.mixers.tracing import is_transformed
 
 HEAD_NORM_EPS = 1e-5
 QK_NORM_EPS = 1e-6  # as in Qwen3
@@ -76,7 +76,7 @@ class DynamicMLP(nn.Module):
 
     Args:
         allocation: label, width, heads, maximum length and ranks, from :func:`madbench.mixers.srg.budget.solve`.
-        rope: ``rotation`` or ``mispaired`` (see :func:`madbench.mixers.rope.rotate`).
+        rope: ``rotation`` or ``mispaired`` (see :func:`madbench.mixers.ops.rope.rotate`).
         rope_order: ``before_gate`` as in the paper, or ``after_gate``, with which scores depend on offsets alone even
             if the label has g.
         lambda_init: initial factor of the second softmax of D. DIFF V2 (``allocation.differential``) has none: its

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from madbench.mixers import Size
 from madbench.mixers.checks import SMALL
-from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer
+from madbench.mixers.checks.residuals import Residual, decode_tokens, difference, filled_mixer
 from madbench.mixers.srg.block_attention import ordered
 from madbench.mixers.srg.grammar import SrgLabel
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from madbench.errors import TrainingError
 from madbench.mixers.inputs import check_sequences
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.ops.precision import without_autocast
 from madbench.mixers.probe import LagKernel, Probe, by_lag
 from madbench.mixers.srg.block_attention import exceeds_float16, ordered, scores, seen_slots, split_registers, weights
 from madbench.mixers.srg.parts import Projected, mask_slots

@@ -25,10 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers.heads import split_heads
-from madbench.mixers.linear_maps import call
-from madbench.mixers.precision import wide
-from madbench.mixers.tracing import is_symbolic
+from madbench.mixers.ops.heads import split_heads
+from madbench.mixers.ops.linear_maps import call
+from madbench.mixers.ops.precision import wide
+from madbench.mixers.ops.tracing import is_symbolic
 
 EPS = 1e-12
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from madbench.errors import TrainingError, did_you_mean
-from madbench.mixers import softmax
-from madbench.mixers.linear_maps import weight_of
+from madbench.mixers.ops import softmax
+from madbench.mixers.ops.linear_maps import weight_of
+from madbench.mixers.ops.tracing import is_symbolic, is_traced, is_transformed, needs_plain_operators
 from madbench.mixers.srg import softmax_paths, tiled
 from madbench.mixers.srg.block_attention import skips_hidden_keys
 from madbench.mixers.srg.kernels import fused, proof
-from madbench.mixers.tracing import is_symbolic, is_traced, is_transformed, needs_plain_operators
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.allocation import SrgAllocation

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.ops.precision import wide, without_autocast
 from madbench.mixers.srg.parts import activate, lag_readout, lag_scores, mix, newest_first
 
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers import softmax
-from madbench.mixers.derivatives import refuse_second
+from madbench.mixers.ops import softmax
+from madbench.mixers.ops.derivatives import refuse_second
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.srg.parts import in_window
-from madbench.mixers.tracing import is_symbolic
 
 LETTERS_ON_SCORES = "SDws"
 """The letters with ``acts_on_scores`` that this module computes. Labels with other such letters are refused."""

@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.linear_maps import is_plain, weight_of
-from madbench.mixers.rope import rotate
+from madbench.mixers.ops.linear_maps import is_plain, weight_of
+from madbench.mixers.ops.rope import rotate
+from madbench.mixers.ops.tracing import is_traced
 from madbench.mixers.srg.grammar import SrgLabel
 from madbench.mixers.srg.parts import SequenceMixing, activate
-from madbench.mixers.tracing import is_traced
 
 if TYPE_CHECKING:
     from madbench.mixers.srg.dynamic_mlp import DynamicMLP
@@ -200,7 +200,7 @@ def has_short_steps(label: SrgLabel) -> bool:
 def step_weights(mixer: DynamicMLP) -> StepWeights | None:
     """Prepare the present weights of a mixer for decoding steps.
 
-    None if a linear map is not plain (:func:`madbench.mixers.linear_maps.is_plain`), or if the parameters differ in
+    None if a linear map is not plain (:func:`madbench.mixers.ops.linear_maps.is_plain`), or if the parameters differ in
     dtype or device.
     """
     named = dict(mixer.named_modules())

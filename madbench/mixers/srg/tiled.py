@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from madbench.mixers import products
-from madbench.mixers.derivatives import gradients
-from madbench.mixers.precision import without_autocast
+from madbench.mixers.ops import products
+from madbench.mixers.ops.derivatives import gradients
+from madbench.mixers.ops.precision import without_autocast
+from madbench.mixers.ops.tracing import has_data
 from madbench.mixers.srg import plain
 from madbench.mixers.srg.parts import Tables as MixingTables
 from madbench.mixers.srg.tiles import Mixing, Operands, Sheet, Tables, Tile
-from madbench.mixers.tracing import has_data
 
 LETTERS_ON_SCORES = "SRG12o"
 """The letters with ``acts_on_scores`` that the path ``tiled`` computes. Labels with other such letters are refused."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self, cast
 import torch
 from torch import Tensor
 
-from madbench.mixers import products
+from madbench.mixers.ops import products
 from madbench.mixers.srg.parts import EPS
 
 THIN = 16

@@ -23,7 +23,7 @@ from madbench.analysis.inference import LEVEL, Sample, Scale, difference
 from madbench.analysis.marked_text import with_minus
 from madbench.analysis.rendering import Listing
 from madbench.labels import expand
-from madbench.mixers.threads import torch_threads
+from madbench.mixers.ops.threads import torch_threads
 from madbench.mixers.traits import mixers_in
 from madbench.papers.making import CONTRADICTED, ItemResult, Measure, Request, grid_of_one_task, require_results
 from madbench.papers.quantities import MeasuredQuantity, Values

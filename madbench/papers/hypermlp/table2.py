@@ -194,7 +194,7 @@ def answer_shares(request: Request, results: Results) -> dict[str, dict[str, lis
     threads wait for each other.
     """
     from madbench.jobs import WEIGHTS
-    from madbench.mixers.threads import torch_threads
+    from madbench.mixers.ops.threads import torch_threads
     from madbench.store.benchmarks import answer, own_settings, value_of
     from madbench.text.corpus import Corpus
     from madbench.training.checkpoints import load_model

@@ -17,7 +17,7 @@ from madbench.mixers.cd.grammar import PRESETS
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.cd.sample_mixers import SampleMixers
 from madbench.mixers.checks import run_check, run_checks
-from madbench.mixers.package_checks import package_checks
+from madbench.mixers.checks.package_checks import package_checks
 from madbench.mixers.recurrence import decays, forms
 
 

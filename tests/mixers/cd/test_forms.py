@@ -9,7 +9,7 @@ from coefficient_labels import random_label
 from madbench.errors import TrainingError
 from madbench.mixers import build
 from madbench.mixers.cd.grammar import PRESETS, READOUTS
-from madbench.mixers.residuals import difference
+from madbench.mixers.checks.residuals import difference
 
 ROUNDING = 1e-10
 

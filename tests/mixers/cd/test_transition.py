@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from madbench.mixers.checks.residuals import difference
 from madbench.mixers.recurrence import forms
-from madbench.mixers.residuals import difference
 
 DECAYS = torch.tensor([1e-6, 1e-3, 1.0, 30.0, 3000.0], dtype=torch.float64)
 """-log lambda of the channels, times a random number in (0, 1)."""

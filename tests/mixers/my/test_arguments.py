@@ -12,8 +12,8 @@ from madbench.labels.parsing import label_identity
 from madbench.labels.trust import importable_labels
 from madbench.mixers import build, label_traits, solve
 from madbench.mixers.checks import run_check
+from madbench.mixers.checks.residuals import decode_tokens, difference
 from madbench.mixers.my.measures import stated
-from madbench.mixers.residuals import decode_tokens, difference
 from madbench.rows import Grid, Row
 
 MODULE = """

@@ -7,9 +7,9 @@ import torch
 
 from madbench.errors import TrainingError
 from madbench.mixers import build
+from madbench.mixers.checks.residuals import decode_tokens, difference, filled_mixer
 from madbench.mixers.named.attention import Attention
 from madbench.mixers.named.operators import OPERATORS
-from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
 
 NAMES = [name for name, operator in OPERATORS.items() if issubclass(operator, Attention)]
 OF_ITS_OWN_TOKENS = [name for name in NAMES if name not in ("PaTH", "DeltaFormer")]

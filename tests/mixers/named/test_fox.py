@@ -8,7 +8,7 @@ from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 
 from library_layers import NEEDS_LIBRARY, in_float64, load_both_ways, rms_norm
 from madbench.mixers import build
-from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.checks.residuals import difference, filled_mixer
 
 ARGUMENTS = ["", "(gate)", "(norm)", "(gate,norm)"]
 

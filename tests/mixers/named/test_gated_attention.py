@@ -7,7 +7,7 @@ import torch
 
 from library_layers import causal_mask, keep_float64, load_both_ways, module_of_transformers
 from madbench.mixers import build
-from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.checks.residuals import difference, filled_mixer
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from library_layers import NEEDS_LIBRARY, convolve_projection, in_float64, load_both_ways, rms_norm
 from madbench.mixers import build
+from madbench.mixers.checks.residuals import difference, filled_mixer
 from madbench.mixers.recurrence.forms import scores
-from madbench.mixers.residuals import difference, filled_mixer
 
 
 @pytest.mark.parametrize("arguments", ["", "(neg)"])

@@ -8,7 +8,7 @@ import pytest
 
 from library_layers import load_both_ways
 from madbench.mixers import build
-from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.checks.residuals import difference, filled_mixer
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 import block_borders
 from library_layers import NEEDS_LIBRARY, keep_float64, load_both_ways, rms_norm
 from madbench.mixers import build
+from madbench.mixers.checks.residuals import difference, filled_mixer
 from madbench.mixers.named.operators import log_linear_buckets as fenwick
 from madbench.mixers.recurrence.forms import Dynamics, scores
-from madbench.mixers.residuals import difference, filled_mixer
 
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40]
 

@@ -9,8 +9,8 @@ import torch
 
 from library_layers import NEEDS_LIBRARY, load_both_ways
 from madbench.mixers import build
+from madbench.mixers.checks.residuals import difference, filled_mixer
 from madbench.mixers.recurrence.forms import Dynamics, scores
-from madbench.mixers.residuals import difference, filled_mixer
 
 
 def with_logits(layer, **logits):

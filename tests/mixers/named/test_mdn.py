@@ -8,9 +8,9 @@ import torch
 import block_borders
 from library_layers import NEEDS_LIBRARY, in_float64, keep_float64, load_both_ways, unit, use_plain_modules
 from madbench.mixers import build
+from madbench.mixers.checks.residuals import difference, filled_mixer
 from madbench.mixers.named.operators.mdn_rule import momentum_rule
 from madbench.mixers.recurrence.forms import Dynamics, Mirrors, scores
-from madbench.mixers.residuals import difference, filled_mixer
 
 NAMES = ("memory", "momentum")
 

@@ -10,10 +10,10 @@ import torch
 import block_borders
 from library_layers import NEEDS_LIBRARY, in_float64, keep_float64, load_both_ways, unit, use_plain_modules
 from madbench.mixers import build
+from madbench.mixers.checks.residuals import difference, filled_mixer
 from madbench.mixers.named import ops
 from madbench.mixers.named.operators import mesanet_solve
 from madbench.mixers.recurrence.forms import scores
-from madbench.mixers.residuals import difference, filled_mixer
 
 
 def inputs(length, least_log=-1.0):

@@ -8,7 +8,7 @@ from torch.nn.functional import rms_norm, scaled_dot_product_attention
 
 from library_layers import causal_mask, keep_float64, load_both_ways, module_of_transformers
 from madbench.mixers import build
-from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
+from madbench.mixers.checks.residuals import decode_tokens, difference, filled_mixer
 
 needs_library = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from library_layers import NEEDS_LIBRARY, load_both_ways, run_on_cpu, softmax_attention
 from madbench.mixers import build
-from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
+from madbench.mixers.checks.residuals import decode_tokens, difference, filled_mixer
 
 
 def theirs(layer):

@@ -16,6 +16,8 @@ from torch.nn.functional import softplus
 from madbench.errors import BudgetError
 from madbench.labels import family_of, parse
 from madbench.mixers import Layer, build, named, solve
+from madbench.mixers.checks.path_checks import evaluate, residuals
+from madbench.mixers.checks.residuals import difference, filled_mixer
 from madbench.mixers.named import loops, ops
 from madbench.mixers.named.arguments import all_instances
 from madbench.mixers.named.budget import NamedLabel
@@ -24,10 +26,8 @@ from madbench.mixers.named.operator import Operator
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.parts import Linear, Vector
 from madbench.mixers.named.recurrent import Recurrent
-from madbench.mixers.path_checks import evaluate, residuals
 from madbench.mixers.recurrence.decays import HalvedDecay
 from madbench.mixers.recurrence.forms import scores
-from madbench.mixers.residuals import difference, filled_mixer
 from madbench.mixers.traits import traits_of
 
 LENGTH = 11

@@ -7,7 +7,7 @@ import torch
 
 from library_layers import NEEDS_LIBRARY, check_equal_layers, load_both_ways, run_on_cpu, softmax_attention
 from madbench.mixers import build
-from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.checks.residuals import difference, filled_mixer
 
 
 def theirs(layer):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from library_layers import NEEDS_LIBRARY, convolve_projection, load_both_ways, rms_norm
 from madbench.mixers import build
-from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.checks.residuals import difference, filled_mixer
 
 ARGUMENTS = ["", "(forget)", "(norm)", "(forget,norm)"]
 

@@ -9,8 +9,8 @@ import torch
 
 from library_layers import NEEDS_LIBRARY, in_float64, keep_float64, load_both_ways, unit, use_plain_modules
 from madbench.mixers import build
+from madbench.mixers.checks.residuals import difference, filled_mixer
 from madbench.mixers.named.operators import pgdn
-from madbench.mixers.residuals import difference, filled_mixer
 
 
 @pytest.mark.parametrize("arguments", ["", "(neg)"])

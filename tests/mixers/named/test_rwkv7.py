@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from library_layers import NEEDS_LIBRARY, SIZES, in_float64
 from madbench.mixers import Layer, build
-from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.checks.residuals import difference, filled_mixer
 from madbench.mixers.sequence import build_blocks
 from madbench.models.blocks import Backbone
 from madbench.models.mad import MadModel, imitate_reference

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from madbench.mixers.checks.residuals import difference
 from madbench.mixers.named import recurrent_ops
 from madbench.mixers.named.operators import gsa_slots
-from madbench.mixers.residuals import difference
 
 LENGTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 40]
 

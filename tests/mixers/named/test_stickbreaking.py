@@ -7,7 +7,7 @@ import torch
 
 from library_layers import NEEDS_LIBRARY, load_both_ways
 from madbench.mixers import build
-from madbench.mixers.residuals import difference, filled_mixer
+from madbench.mixers.checks.residuals import difference, filled_mixer
 
 LABELS = ["StickBreaking", "StickBreaking(current)", "StickBreaking(norm)", "StickBreaking(current,norm)"]
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from madbench.labels import every_label, factors, family_of, parse
-from madbench.mixers import checks, rope, short_conv
-from madbench.mixers.rope import rotate
+from madbench.mixers import checks
+from madbench.mixers.ops import rope, short_conv
+from madbench.mixers.ops.rope import rotate
 from madbench.mixers.srg import block_attention, decoding, dynamic_mlp, parts, tiled, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.grammar import LETTERS

@@ -10,8 +10,8 @@ import torch
 
 from madbench.errors import ConfigError, TrainingError
 from madbench.mixers import build
+from madbench.mixers.ops.tracing import as_compiled
 from madbench.mixers.srg.reference import reference
-from madbench.mixers.tracing import as_compiled
 from mixers.srg.equations import one_label_per_equation
 
 DOZEN = (

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from madbench import mixers
-from madbench.mixers.residuals import decode_tokens
+from madbench.mixers.checks.residuals import decode_tokens
 
 D, LENGTH = 32, 20
 LABELS = [

@@ -7,7 +7,7 @@ import torch
 
 from madbench.errors import ConfigError
 from madbench.mixers import build, effective_settings, own_settings, solve
-from madbench.mixers.rope import rotary_angles, rotate
+from madbench.mixers.ops.rope import rotary_angles, rotate
 from madbench.mixers.srg.family import Settings
 from srg_rows import decode, fast_paths
 

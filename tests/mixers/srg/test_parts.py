@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from madbench.mixers.short_conv import ShortConv
+from madbench.mixers.ops.short_conv import ShortConv
 from madbench.mixers.srg.parts import SequenceMixing, activate, lag_readout, lag_scores, newest_first
 
 BLOCKS = [(1, 1), (1, 7), (2, 2), (3, 8), (7, 7), (5, 13), (63, 65)]  # M rows, the last of which sees W keys

@@ -7,7 +7,7 @@ import torch
 
 from madbench import config
 from madbench.labels import expand
-from madbench.mixers.rope import rotate
+from madbench.mixers.ops.rope import rotate
 
 TABLE1 = expand(["@table1"])
 

@@ -8,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from madbench.errors import TrainingError
-from madbench.mixers import build, products, softmax
+from madbench.mixers import build
+from madbench.mixers.ops import products, softmax
 from madbench.mixers.srg import tiled
 
 LABELS = ("S-p", "S-12o!", "S-2!", "D-p", "R", "R-q-1", "R-cg-q-12o", "G-2o!", "G-pcg-q-12o", "G-pg-q-12")

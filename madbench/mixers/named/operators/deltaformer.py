@@ -119,8 +119,8 @@ def corrected(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, size: int) -> Tenso
     """
     import torch
 
-    from madbench.mixers.recompute import recompute
-    from madbench.mixers.tracing import is_symbolic
+    from madbench.mixers.ops.recompute import recompute
+    from madbench.mixers.ops.tracing import is_symbolic
 
     length = q.shape[2]
     if is_symbolic(length) or length <= size:

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.recurrence.decays import masked_exp, split_rows
-from madbench.mixers.tracing import is_symbolic
 
 BLOCK = 16  # rows per block; a state is passed from block to block
 PAIRS = 4  # rows whose decay is computed pair by pair

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.recurrence.decays import masked_exp, split_rows
-from madbench.mixers.tracing import is_symbolic
 
 
 def momentum_rule(

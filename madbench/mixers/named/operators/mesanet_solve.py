@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from madbench.mixers.recompute import recompute
+from madbench.mixers.ops.recompute import recompute
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.recurrence.decays import masked_exp, split_rows
-from madbench.mixers.tracing import is_symbolic
 
 BLOCK = 16  # rows per block; P is passed from block to block
 MOST_KEPT = 2**25  # numbers of the matrices of all rows that are kept for the backward pass; more are recomputed

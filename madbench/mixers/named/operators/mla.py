@@ -119,8 +119,8 @@ class MLA(Attention):
         """The keys and values of all heads, (B, H, T, .) each, computed from the narrow vectors in ``cached``."""
         import torch
 
-        from madbench.mixers.linear_maps import weight_of
         from madbench.mixers.named import ops
+        from madbench.mixers.ops.linear_maps import weight_of
 
         dims = cast(LatentDims, layer.dims)
         latent = cached["latent"].to(weight_of(layer.kv_b_proj).dtype)
@@ -132,8 +132,8 @@ class MLA(Attention):
     def decode(self, layer: NamedLayer, tokens: Tokens, cached: Mapping[str, Tensor]) -> Tensor:
         import torch
 
-        from madbench.mixers.linear_maps import is_plain
         from madbench.mixers.named import ops
+        from madbench.mixers.ops.linear_maps import is_plain
 
         dims, plain = layer.dims, layer.dims.key - cast(LatentDims, layer.dims).rope
         if not is_plain(layer.kv_b_proj):

@@ -119,7 +119,7 @@ class PaTH(Attention):
     def attend_in_blocks(self, layer: NamedLayer, q: Tensor, seen: Mapping[str, Tensor], size: int) -> Tensor:
         import torch
 
-        from madbench.mixers.recompute import recompute
+        from madbench.mixers.ops.recompute import recompute
         from madbench.mixers.recurrence import forms
 
         d, length = self.dynamics(q, seen), q.shape[2]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from madbench.errors import TrainingError
-from madbench.mixers.derivatives import gradients
+from madbench.mixers.ops.derivatives import gradients
 from madbench.mixers.srg import plain
 from madbench.mixers.srg.allocation import SrgAllocation
 from madbench.mixers.srg.parts import Tables

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from madbench.mixers import Check
 from madbench.mixers.checks import sample
-from madbench.mixers.residuals import ROUNDING
+from madbench.mixers.checks.residuals import ROUNDING
 from madbench.mixers.srg.theorems import boundaries, cells, kernel_regime, measures, pool, summaries, windows
 from madbench.mixers.srg.theorems.statements import WITHIN, Statements, why_unselected
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.residuals import difference, maximum
+from madbench.mixers.checks.residuals import difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS, activate, lag_readout, newest_first
 from madbench.mixers.srg.reference import mixing_matrix

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from madbench.mixers.residuals import difference, maximum
+from madbench.mixers.checks.residuals import difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS
 from madbench.mixers.srg.theorems.boundaries import free_channels, freeze_gates

@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from madbench.mixers.residuals import difference
+from madbench.mixers.checks.residuals import difference
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 
 STEP = 1e-5  # size of the whole move in a central difference

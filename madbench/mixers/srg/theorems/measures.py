@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers import Family, Size, path_checks
-from madbench.mixers.checks import SMALL, sample
-from madbench.mixers.residuals import Residual, decode_tokens, difference, filled_mixer, maximum
+from madbench.mixers import Family, Size
+from madbench.mixers.checks import SMALL, path_checks, sample
+from madbench.mixers.checks.residuals import Residual, decode_tokens, difference, filled_mixer, maximum
 from madbench.mixers.srg import block_attention
 from madbench.mixers.srg.allocation import SrgAllocation
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP

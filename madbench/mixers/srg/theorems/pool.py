@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.residuals import difference, maximum
+from madbench.mixers.checks.residuals import difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS, SequenceMixing
 from madbench.mixers.srg.reference import convolve, mixing_matrix

@@ -8,7 +8,7 @@ from typing import Any
 
 from madbench.mixers import Check
 from madbench.mixers.checks import sample
-from madbench.mixers.residuals import ROUNDING
+from madbench.mixers.checks.residuals import ROUNDING
 from madbench.mixers.srg.grammar import SrgLabel
 
 NOTICEABLE = 1e-3

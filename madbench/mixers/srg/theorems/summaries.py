@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from madbench.mixers import Check
-from madbench.mixers.residuals import ROUNDING, difference, maximum
+from madbench.mixers.checks.residuals import ROUNDING, difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import EPS, SequenceMixing
 from madbench.mixers.srg.theorems import measures

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from madbench.mixers.residuals import difference, maximum
+from madbench.mixers.checks.residuals import difference, maximum
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.parts import SequenceMixing
 from madbench.mixers.srg.theorems.measures import WINDOW, dynamic_weights, row_of

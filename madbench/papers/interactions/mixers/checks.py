@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from madbench.mixers import Check, Size, ordinary, path_checks
+from madbench.mixers import Check, Size
 from madbench.mixers import build as build_mixer
-from madbench.mixers.bfloat16_checks import bfloat16_checks
-from madbench.mixers.residuals import decode_tokens, difference, filled_mixer
+from madbench.mixers.checks import ordinary, path_checks
+from madbench.mixers.checks.bfloat16_checks import bfloat16_checks
+from madbench.mixers.checks.residuals import decode_tokens, difference, filled_mixer
 from madbench.papers.interactions.mixers.coupling import Coupling
 from madbench.papers.interactions.mixers.tuples import ALL, STRICT, count_tuples
 
@@ -376,7 +377,7 @@ def _shift_error(mixer: InteractionMixer, x: Tensor, is_mixed: bool = False) -> 
 
 
 def _naive_rotation(mixer: HyperAttention, x: Tensor) -> float:
-    from madbench.mixers.rope import rotate
+    from madbench.mixers.ops.rope import rotate
 
     q, k, _ = mixer.project(x)
     q, k = q[:, -1:], k[:, -mixer.slots[-1] :]  # of the head of the highest degree

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from madbench.errors import TrainingError
-from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.ops.precision import wide, without_autocast
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.probe import Probe, by_lag
-from madbench.mixers.tracing import is_symbolic
 from madbench.papers.interactions.mixers.mixer import InteractionMixer, check_memory
 from madbench.papers.interactions.mixers.reference import coupling_reference
 from madbench.papers.interactions.mixers.sums import visibility_mask

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError, did_you_mean
 from madbench.mixers.decoding import decode_rest
 from madbench.mixers.inputs import check_sequences, check_tokens
-from madbench.mixers.linear_maps import weight_of
-from madbench.mixers.precision import wide
-from madbench.mixers.recompute import recompute
+from madbench.mixers.ops.linear_maps import weight_of
+from madbench.mixers.ops.precision import wide
+from madbench.mixers.ops.recompute import recompute
+from madbench.mixers.ops.tracing import has_data, is_symbolic, is_traced
 from madbench.mixers.redrawing import redraw_parts
-from madbench.mixers.tracing import has_data, is_symbolic, is_traced
 
 if TYPE_CHECKING:
     from madbench.papers.interactions.mixers.budget import InteractionAllocation

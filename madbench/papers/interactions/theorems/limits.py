@@ -14,7 +14,7 @@ from numpy import ndarray as Array
 from torch import Tensor, nn
 
 from madbench.mixers import Check
-from madbench.mixers.residuals import maximum
+from madbench.mixers.checks.residuals import maximum
 from madbench.papers.interactions.mixers.coupling import Coupling
 from madbench.papers.interactions.theorems.representation import largest, linear_attention
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from madbench.labels import family_of, parse
-from madbench.mixers import rope
 from madbench.mixers.checks import run_check
-from madbench.mixers.rope import rotate
+from madbench.mixers.ops import rope
+from madbench.mixers.ops.rope import rotate
 from madbench.papers.interactions.mixers.checks import checks
 from madbench.papers.interactions.mixers.ha import operator as tuple_operator
 from madbench.papers.interactions.mixers.hfa import operator as feature_operator

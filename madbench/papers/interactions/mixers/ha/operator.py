@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.linear_maps import check_weights
-from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.ops.linear_maps import check_weights
+from madbench.mixers.ops.precision import wide, without_autocast
+from madbench.mixers.ops.recompute import recompute
+from madbench.mixers.ops.rope import ROPE_BASE
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.probe import Probe, by_lag
-from madbench.mixers.recompute import recompute
-from madbench.mixers.rope import ROPE_BASE
-from madbench.mixers.tracing import is_symbolic
 from madbench.papers.interactions.mixers.mixer import FactoredMixer, softmax_over, split_heads
 from madbench.papers.interactions.mixers.reference import tuple_reference
 from madbench.papers.interactions.mixers.sums import tuple_sums, visibility_mask

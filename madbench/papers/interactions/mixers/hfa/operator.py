@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from madbench.errors import TrainingError
-from madbench.mixers.linear_maps import check_weights
-from madbench.mixers.precision import wide, without_autocast
+from madbench.mixers.ops.linear_maps import check_weights
+from madbench.mixers.ops.precision import wide, without_autocast
+from madbench.mixers.ops.rope import rotate
+from madbench.mixers.ops.tracing import is_symbolic
 from madbench.mixers.probe import Probe, by_lag
-from madbench.mixers.rope import rotate
-from madbench.mixers.tracing import is_symbolic
 from madbench.papers.interactions.mixers.hfa.budget import factor_widths
 from madbench.papers.interactions.mixers.mixer import FactoredMixer, softmax_over, split_heads
 from madbench.papers.interactions.mixers.reference import feature_reference

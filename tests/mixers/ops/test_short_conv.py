@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from madbench.mixers import cache_blocks
-from madbench.mixers.short_conv import ShortConv
+from madbench.mixers.ops import cache_blocks
+from madbench.mixers.ops.short_conv import ShortConv
 
 
 def by_equation(x, weight):

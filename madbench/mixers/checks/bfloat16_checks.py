@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from madbench.mixers import Check
-from madbench.mixers.path_checks import (
+from madbench.mixers.checks.path_checks import (
     LONGEST,
     Make,
     MeasuredOn,
@@ -24,7 +24,7 @@ from madbench.mixers.path_checks import (
     residuals,
     worst_residual,
 )
-from madbench.mixers.residuals import Residual, decode_tokens, difference
+from madbench.mixers.checks.residuals import Residual, decode_tokens, difference
 
 if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from madbench.errors import TrainingError
 from madbench.labels.family import A, L
 from madbench.mixers import Check, Family, Size
+from madbench.mixers.checks.residuals import ROUNDING, Residual, decode_tokens, difference, filled_mixer
 from madbench.mixers.mixer import Mixer
-from madbench.mixers.residuals import ROUNDING, Residual, decode_tokens, difference, filled_mixer
 
 LONGEST = 130
 LENGTHS = (1, 2, 5, 16, 17, 33, 64, 65, LONGEST)

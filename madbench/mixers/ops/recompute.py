@@ -10,7 +10,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
-from madbench.mixers.tracing import is_transformed
+from madbench.mixers.ops.tracing import is_transformed
 
 
 def recompute(function: Callable[..., Any], *inputs: Any, module: nn.Module | None = None) -> Any:

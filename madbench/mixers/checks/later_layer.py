@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from madbench.labels.family import Layer
 from madbench.mixers import Family, Size, label_traits
-from madbench.mixers.path_checks import Loops, LoopsCheck, Make, path_checks
-from madbench.mixers.residuals import filled_mixer
+from madbench.mixers.checks.path_checks import Loops, LoopsCheck, Make, path_checks
+from madbench.mixers.checks.residuals import filled_mixer
 from madbench.mixers.sharing import Shared, handed_to, mix
 from madbench.mixers.traits import attach
 

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from madbench.mixers.cache_blocks import cache_blocks
-from madbench.mixers.derivatives import gradients
+from madbench.mixers.ops.cache_blocks import cache_blocks
+from madbench.mixers.ops.derivatives import gradients
+from madbench.mixers.ops.tracing import is_traced
 from madbench.mixers.ranks import CONV_TAPS
-from madbench.mixers.tracing import is_traced
 
 
 class ShortConv(nn.Module):

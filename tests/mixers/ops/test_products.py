@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
-from madbench.mixers import products
-from madbench.mixers.linear_maps import call, project
+from madbench.mixers.ops import products
+from madbench.mixers.ops.linear_maps import call, project
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
 
@@ -142,7 +142,7 @@ def test_only_large_plain_float32_products_use_onednn(fast):
 @pytest.mark.slow
 def test_onednn_is_not_used_without_avx512():
     """An environment variable of torch disables AVX-512, so that the test runs on any processor."""
-    program = "from madbench.mixers import products; print(products.onednn_is_faster())"
+    program = "from madbench.mixers.ops import products; print(products.onednn_is_faster())"
     environment = os.environ | {"ATEN_CPU_CAPABILITY": "avx2"}
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert ended.stdout == "False\n", ended.stderr

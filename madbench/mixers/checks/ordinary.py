@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from madbench.errors import BudgetError, ConfigError, TrainingError
 from madbench.labels.budgets import COUNTINGS
 from madbench.mixers import Check, Family, Size, effective_settings, label_traits, used_settings
-from madbench.mixers.kept_precision import explain_rounding
+from madbench.mixers.checks.kept_precision import explain_rounding
+from madbench.mixers.checks.path_checks import BORDERS, SLOPES, evaluate, residuals, slope_residual, worst_residual
+from madbench.mixers.checks.residuals import ROUNDING, Residual, decode_tokens, difference, filled_mixer
 from madbench.mixers.lengths import depends_on_length
-from madbench.mixers.path_checks import BORDERS, SLOPES, evaluate, residuals, slope_residual, worst_residual
-from madbench.mixers.residuals import ROUNDING, Residual, decode_tokens, difference, filled_mixer
 
 if TYPE_CHECKING:
     from madbench.mixers.mixer import Mixer

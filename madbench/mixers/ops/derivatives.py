@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from madbench.errors import TrainingError
-from madbench.mixers.tracing import is_traced
+from madbench.mixers.ops.tracing import is_traced
 
 MOST_STEPS = 6  # largest distance in autograd's graph at which the kernel that produced a gradient is searched for
 
@@ -70,7 +70,7 @@ def refuse_second(path: str, inputs: Sequence[Tensor | None], is_always: bool = 
 
     The message names the kernel's ``path`` and suggests the path ``dense``. If ``is_always`` is false, the error is
     raised only where torch itself would raise an error, because some kernels have second derivatives for some devices
-    and dtypes. Nothing is registered in traced code (:func:`madbench.mixers.tracing.is_traced`).
+    and dtypes. Nothing is registered in traced code (:func:`madbench.mixers.ops.tracing.is_traced`).
     """
     if is_traced():
         return

@@ -16,7 +16,7 @@ from torch.nn.modules import module as all_modules
 from torch.nn.utils import parametrize
 
 from madbench.errors import TrainingError
-from madbench.mixers import products
+from madbench.mixers.ops import products
 
 
 def has_only_weights(layer: nn.Module, bias: bool = False) -> bool:
@@ -67,7 +67,7 @@ def project(x: Tensor, *layers: nn.Module) -> list[Tensor]:
 def call(layer: nn.Module, x: Tensor) -> Tensor:
     """Return ``layer(x)``.
 
-    If x is large and the layer is plain (:func:`is_plain`), :func:`madbench.mixers.products.linear` computes the
+    If x is large and the layer is plain (:func:`is_plain`), :func:`madbench.mixers.ops.products.linear` computes the
     result, because this may be faster.
     """
     if products.is_large(x) and is_plain(layer, bias=True):

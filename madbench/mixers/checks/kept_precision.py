@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from madbench.errors import TrainingError
-from madbench.mixers.residuals import Residual
+from madbench.mixers.checks.residuals import Residual
 
 FEWER_BITS = (torch.float32, torch.bfloat16, torch.float16)
 

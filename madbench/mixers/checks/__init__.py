@@ -13,7 +13,7 @@ from madbench.errors import FamilyError, LabelError, MadbenchError, UnknownState
 from madbench.labels import Label, as_label, family_of
 from madbench.labels.family import A, L
 from madbench.mixers import Check, Family, Size, state_size
-from madbench.mixers.residuals import ROUNDING, filled_mixer
+from madbench.mixers.checks.residuals import ROUNDING, filled_mixer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,8 +87,8 @@ def run_checks(
 def _run_checks(
     label: Label, further: Callable[[Label], Iterable[Check]], names: Collection[str] | None, of_loops: bool
 ) -> list[CheckResult]:
-    from madbench.mixers.path_checks import LoopsCheck
-    from madbench.mixers.threads import torch_threads
+    from madbench.mixers.checks.path_checks import LoopsCheck
+    from madbench.mixers.ops.threads import torch_threads
 
     outcomes = []
     try:
@@ -169,13 +169,13 @@ def general_checks(family: Family[L, A], label: L, *, terms: int = 1) -> Iterabl
       compared as well.
 
     Precision is checked under bfloat16 autocast, where ``terms`` is an argument of
-    :func:`madbench.mixers.bfloat16_checks.bfloat16_checks`.
+    :func:`madbench.mixers.checks.bfloat16_checks.bfloat16_checks`.
     """
-    from madbench.mixers import path_checks
-    from madbench.mixers.bfloat16_checks import bfloat16_checks
-    from madbench.mixers.kept_precision import explain_rounding
-    from madbench.mixers.later_layer import later_layer_checks
-    from madbench.mixers.ordinary import ordinary_checks
+    from madbench.mixers.checks import path_checks
+    from madbench.mixers.checks.bfloat16_checks import bfloat16_checks
+    from madbench.mixers.checks.kept_precision import explain_rounding
+    from madbench.mixers.checks.later_layer import later_layer_checks
+    from madbench.mixers.checks.ordinary import ordinary_checks
 
     size = replace(SMALL, max_len=path_checks.LONGEST)
     make = path_checks.sample_maker(family, label, size)

@@ -6,7 +6,7 @@ import pytest
 
 from madbench.labels import as_label, family_of
 from madbench.mixers.checks import run_checks
-from madbench.mixers.later_layer import LATER
+from madbench.mixers.checks.later_layer import LATER
 from madbench.mixers.named.operators import OPERATORS
 from madbench.mixers.named.operators.rwkv7 import RWKV7
 from madbench.mixers.named.recurrent_layer import RecurrentLayer

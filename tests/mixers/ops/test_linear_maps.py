@@ -11,8 +11,8 @@ from torch.nn.utils import parametrize
 
 from madbench import mixers
 from madbench.errors import TrainingError
-from madbench.mixers import linear_maps
-from madbench.mixers.residuals import decode_tokens
+from madbench.mixers.checks.residuals import decode_tokens
+from madbench.mixers.ops import linear_maps
 
 D, LENGTH = 16, 9
 LABELS = ["S", "S-p", "R", "R-12!", "D-p", "S-pc", "cd:gdn", "cd:gla", "cd:mamba2", "hfa:2", "ha:3"]

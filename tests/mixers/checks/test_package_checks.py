@@ -8,7 +8,7 @@ from madbench.cli.shared.packages import KINDS
 from madbench.errors import ConfigError
 from madbench.labels import parse
 from madbench.mixers.checks import run_checks
-from madbench.mixers.package_checks import package_checks
+from madbench.mixers.checks.package_checks import package_checks
 from madbench.suites import checks_of
 
 SOURCE = """

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from madbench.mixers import softmax
 from madbench.mixers.cd.operator import CoefficientMixer
 from madbench.mixers.checks import run_checks
+from madbench.mixers.ops import softmax
 from madbench.mixers.srg import block_attention, decoding, tiles
 from madbench.mixers.srg.dynamic_mlp import DynamicMLP
 from madbench.mixers.srg.family import SrgFamily

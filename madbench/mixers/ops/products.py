@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from madbench.mixers.processor import cpuinfo
-from madbench.mixers.tracing import is_counted, is_traced
+from madbench.mixers.ops.processor import cpuinfo
+from madbench.mixers.ops.tracing import is_counted, is_traced
 
 LEAST_ROWS = 256
 """Smallest number of rows of x for which :func:`linear` uses oneDNN."""
@@ -68,7 +68,7 @@ def is_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
 def is_large(x: Tensor) -> bool:
     """True if x (..., I) is on the CPU and has enough rows for oneDNN. A quick test before :func:`is_by_onednn`.
 
-    False in code that torch traces (:func:`madbench.mixers.tracing.is_traced`), because a traced program must not
+    False in code that torch traces (:func:`madbench.mixers.ops.tracing.is_traced`), because a traced program must not
     depend on a comparison of lengths. False also while torch counts FLOPs, because its counter does not know oneDNN's
     product.
     """

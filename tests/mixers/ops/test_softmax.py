@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from madbench.mixers import softmax
+from madbench.mixers.ops import softmax
 from madbench.training import replay
 from madbench.training.cost import PeakMemory
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from madbench.mixers.tracing import has_data
+from madbench.mixers.ops.tracing import has_data
 
 BLOCK_NUMBERS = 2**18
 """The largest count of numbers in a block. Only a block of a single row may have more."""

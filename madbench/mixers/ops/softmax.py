@@ -8,9 +8,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from madbench.mixers.derivatives import gradients
-from madbench.mixers.precision import wide, without_autocast
-from madbench.mixers.tracing import has_data
+from madbench.mixers.ops.derivatives import gradients
+from madbench.mixers.ops.precision import wide, without_autocast
+from madbench.mixers.ops.tracing import has_data
 
 BLOCK_ROWS = 64
 """Rows per block. With fewer rows, matrix products are slower. With more, more masked scores are computed."""

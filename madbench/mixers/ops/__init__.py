@@ -1,0 +1,1 @@
+"""Tensor operations that several families share, with their gradients, and the facts about a CPU that they use."""
