@@ -37,13 +37,13 @@ def failing_operators(labels: Iterable[str]) -> dict[str, CheckResult]:
     """The failed checks of operators: label to the result of the first check that its operator fails.
 
     Labels whose operators pass are left out. Only checks that compare the operator with loops over its definition are
-    run. If a label has no such check, all of its checks are run.
+    run, up to the first that fails. If a label has no such check, all of its checks are run likewise.
     """
     failing = {}
     for label in labels:
-        failed = [outcome for outcome in run_checks(label, checks_of, of_loops=True) if outcome.verdict == "fail"]
-        if failed:
-            failing[label] = failed[0]
+        outcomes = run_checks(label, checks_of, of_loops=True)
+        if outcomes and outcomes[-1].verdict == "fail":
+            failing[label] = outcomes[-1]
     return failing
 
 

@@ -71,8 +71,8 @@ def run_checks(
         label: the label, as text or parsed.
         further: maps the label to checks that do not come from its family, such as those of a paper.
         names: the names of the checks to run. If None, all are run.
-        of_loops: True to run only the checks that compare the mixer with loops over the definition of its operator. If
-            the label has no such check, all its checks are run.
+        of_loops: True to run only the checks that compare the mixer with loops over the definition of its operator, up
+            to the first that fails. If the label has no such check, all its checks are run likewise.
 
     The caller's random state is unchanged. Raises ``LabelError`` for a label whose code is not available here.
     """
@@ -100,6 +100,8 @@ def _run_checks(
             for check in checks:
                 if names is None or check.name in names:
                     outcomes.append(run_check(check))
+                if of_loops and outcomes and outcomes[-1].verdict == "fail":
+                    break
     except Exception as error:
         _raise_of_label(error)
         outcomes.append(CheckResult(_check_without_mixer(error), error=_error_text(error)))
