@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypedDict
 
 from madbench.details import Details
 
@@ -353,6 +353,23 @@ class Record:
         return max((math.inf if math.isnan(each) else each for each in differences), default=0.0)
 
 
+class ShownValues(TypedDict, total=False):
+    """The values of a progress report that the screen shows if they are given. A suite may report further numbers."""
+
+    accuracy: float
+    loss: float
+    tokens_per_second: float
+    warning: str
+
+
+class Progress(ShownValues):
+    """A report on the progress of a job in training. It is a plain dict, which workers can send as JSON."""
+
+    step: int
+    total_steps: int
+    """The largest number of steps."""
+
+
 class StopTraining(BaseException):
     """Raised by a progress callback to stop a run without a result.
 
@@ -365,13 +382,13 @@ class StopTraining(BaseException):
 class TrainingCallbacks:
     """The functions that training calls to report progress and results. Training gets them as one object, ``report``.
 
-    ``report(job, progress)`` calls the function in the field ``progress`` with the job and a dict of its progress. This
-    function may raise ``StopTraining``.
+    ``report(job, progress)`` calls the function in the field ``progress`` with the job and its progress. This function
+    may raise ``StopTraining``.
     """
 
-    progress: Callable[[Job, dict[str, Any]], None]
+    progress: Callable[[Job, Progress], None]
     ended: Callable[[Job, Record], None]
     """Called with a job and its record if it ends before the others of its group."""
 
-    def __call__(self, job: Job, progress: dict[str, Any]) -> None:
+    def __call__(self, job: Job, progress: Progress) -> None:
         self.progress(job, progress)

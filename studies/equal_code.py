@@ -45,7 +45,7 @@ from madbench.execute.base import duration
 from madbench.execute.products import DETAIL
 from madbench.files import write_atomically
 from madbench.identity.package import KNOWN_EQUAL, EqualDigests, equal_digests, gives_equal_bits
-from madbench.jobs import Job, StopTraining
+from madbench.jobs import Job, Progress, StopTraining
 from madbench.store.archive import SUFFIX
 from madbench.store.runs import Run, Store
 from madbench.suites import suite_of
@@ -276,7 +276,7 @@ def executed_functions(jobs: Sequence[Job], details: Mapping[str, Any], corpora:
     def note(frame: FrameType, *_: object) -> None:
         called.add(frame.f_code)
 
-    def stop(job: Job, progress: Mapping[str, Any]) -> None:
+    def stop(job: Job, progress: Progress) -> None:
         if time.monotonic() > end and progress["step"] >= 1:  # an evaluation comes first, which has no backward pass
             raise StopTraining
 

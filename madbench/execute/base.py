@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypedDict, Unpack
+from typing import Annotated, Literal, Protocol, TypedDict, Unpack
 
 from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, option
 from madbench.errors import ConfigError
 from madbench.execute.messages import JobResult
-from madbench.jobs import Job, Record, Status, TrainingCallbacks
+from madbench.jobs import Job, Progress, Record, Status, TrainingCallbacks
 from madbench.store.runs import Store, StoreBusyError
 
 EventKind = Literal["skipped", "started", "progress", "finished", "failed"]
@@ -37,7 +37,7 @@ class EventDetails(TypedDict, total=False):
 
     reason: SkipReason  # only of kind ``skipped``
     slot: int  # of every kind except ``skipped``
-    progress: dict[str, Any]  # only of kind ``progress``: the dict that the training loop reported
+    progress: Progress  # only of kind ``progress``
     record: Record  # only of kinds ``finished`` and ``failed``
 
 

@@ -40,7 +40,7 @@ from madbench.execute.messages import (
     WorkerStarting,
 )
 from madbench.execute.worker import work
-from madbench.jobs import StopTraining
+from madbench.jobs import Progress, StopTraining
 from madbench.store.runs import Store
 
 _TRACKER = {"PYTHONWARNINGS": ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker")))}
@@ -230,7 +230,7 @@ def _serve(pipe: connection.Connection) -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
 
-    def send(job_id: str, progress: dict[str, Any]) -> None:
+    def send(job_id: str, progress: Progress) -> None:
         try:
             if pipe.poll():
                 raise StopTraining

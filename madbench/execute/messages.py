@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from madbench.jobs import Record
+from madbench.jobs import Progress, Record
 
 Files = Mapping[str, bytes]  # files of a run, by path
 
@@ -40,8 +39,7 @@ class JobProgress:
     """The progress of one job in training."""
 
     job_id: str
-    progress: dict[str, Any]
-    """The dict that the training loop reported."""
+    progress: Progress
 
 
 @dataclass(frozen=True)

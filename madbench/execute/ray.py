@@ -30,6 +30,7 @@ from madbench.execute.messages import (
     WorkerStarted,
 )
 from madbench.execute.worker import PackedAssignment, throttle, work_remotely
+from madbench.jobs import Progress
 from madbench.store.runs import Store
 
 REPORT_SECONDS = 1.0
@@ -166,7 +167,7 @@ class RayBackend(Backend):
             return
         for timeout in (seconds, 0):  # wait for the first end, then take all ended tasks
             done, _ = ray.wait(list(self.groups), num_returns=1 if timeout else len(self.groups), timeout=timeout)
-        news: dict[str, dict[str, Any]] = {}
+        news: dict[str, Progress | None] = {}
         results: list[JobResult] = []
         with suppress(ray.exceptions.RayError):  # without the board, a sweep only shows less and stores later
             news, results = ray.get(self.board.take.remote(), timeout=5)
@@ -193,21 +194,21 @@ class RayBackend(Backend):
 class _Board:
     """A Ray actor that keeps the messages of workers until the driver fetches them.
 
-    ``news`` maps the id of each job to its last progress, an empty dict if the job has only started. ``results`` has
+    ``news`` maps the id of each job to its last progress, or to None if the job has only started. ``results`` has
     the results of jobs that ended before the rest of their group.
     """
 
     def __init__(self) -> None:
-        self.news: dict[str, dict[str, Any]] = {}
+        self.news: dict[str, Progress | None] = {}
         self.results: list[JobResult] = []
 
-    def add_news(self, news: dict[str, dict[str, Any]]) -> None:
+    def add_news(self, news: dict[str, Progress | None]) -> None:
         self.news |= news
 
     def hand_in(self, result: JobResult) -> None:
         self.results.append(result)
 
-    def take(self) -> tuple[dict[str, dict[str, Any]], list[JobResult]]:
+    def take(self) -> tuple[dict[str, Progress | None], list[JobResult]]:
         news, results = self.news, self.results
         self.news, self.results = {}, []
         return news, results
@@ -220,7 +221,7 @@ def _train(packed: PackedAssignment, board: Any, first: str, needs_gpu: bool) ->
         with suppress(ray.exceptions.RayError):  # the record then comes with the records of its group
             ray.get(board.hand_in.remote(result), timeout=5)  # stored before this worker can die
 
-    board.add_news.remote({first: {}})
+    board.add_news.remote({first: None})
     return work_remotely(packed, throttle(REPORT_SECONDS, board.add_news.remote), needs_gpu, hand_in)
 
 

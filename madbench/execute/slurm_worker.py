@@ -23,7 +23,7 @@ from madbench.execute.messages import JobResult, WorkerResult
 from madbench.execute.slurm_folder import SlurmFolder, assignment_of, content_digest
 from madbench.execute.worker import throttle, work_remotely
 from madbench.files import explain_os_errors
-from madbench.jobs import Job, StopTraining
+from madbench.jobs import Job, Progress, StopTraining
 from madbench.suites import job_from_dict
 
 REPORT_SECONDS = 5.0
@@ -82,7 +82,7 @@ class _SlurmRun:
         self.tell(start=self.start)
         tell_sometimes = throttle(REPORT_SECONDS, lambda news: self.tell(start=self.start, progress=news))
 
-        def send(job_id: str, progress: dict[str, Any]) -> None:
+        def send(job_id: str, progress: Progress) -> None:
             if self.is_requeued or self.has_given_up:
                 raise StopTraining
             tell_sometimes(job_id, progress)

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from madbench.config import short_repr
 from madbench.errors import ConfigError, TrainingError, require
@@ -38,6 +38,7 @@ from madbench.execute.messages import GroupRequeued, JobProgress, JobResult, Mes
 from madbench.execute.slurm_folder import as_json, content_digest, encode_call
 from madbench.execute.slurm_job import BEGUN, ENDED, WAITING, LeftJob, SlurmJob, find_left_jobs
 from madbench.files import explain_os_errors, refuse_link
+from madbench.jobs import Progress
 from madbench.store.runs import Store
 
 FOLDER = "slurm"  # folder in the results folder
@@ -323,7 +324,7 @@ class SlurmBackend(Backend):
             by_job = news.get("progress")
             for job_id, progress in by_job.items() if isinstance(by_job, dict) else ():
                 if job_id in ids and isinstance(progress, dict):
-                    yield group, JobProgress(job_id, progress)
+                    yield group, JobProgress(job_id, cast(Progress, progress))
 
     def _read_records(self, group: LockedGroup, job: SlurmJob) -> Iterator[tuple[LockedGroup, Message]]:
         """Yield the records of those jobs of a Slurm job that ended before the rest of their group."""

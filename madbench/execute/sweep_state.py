@@ -8,25 +8,91 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
-from madbench.execute.base import Event, duration, reason
-from madbench.jobs import Job
+from madbench.execute.base import Event, EventKind, SkipReason, duration, reason
+from madbench.jobs import Job, ShownValues, Status
 from madbench.labels.names import typed_label
 from madbench.suites import size_of
 
 _HEADLINES = ("accuracy", "loss_l5", "mse")
 
 
-def event_line(event: Event) -> dict[str, Any]:
+class EventLine(ShownValues):
+    """An executor's event as a flat dict."""
+
+    event: EventKind
+    job: str
+    """The id of the job."""
+    slot: NotRequired[int]
+    reason: NotRequired[SkipReason]
+    step: NotRequired[int]
+    total_steps: NotRequired[int]
+    status: NotRequired[Status]
+    loss_l5: NotRequired[float]
+    mse: NotRequired[float]
+    error: NotRequired[str]
+    """The last line of the error of a run that did not finish."""
+
+
+class JobFields(TypedDict):
+    """The displayed fields of a job."""
+
+    id: str
+    label: str
+    """The label, or the name of the row of a grid."""
+    task: str
+    detail: NotRequired[str]
+    """The settings that distinguish the job from others with the same label, task and seed."""
+    seed: int
+
+
+class RunningFields(JobFields, ShownValues):
+    """The displayed fields of a job in training."""
+
+    slot: int | None
+    fraction: float
+    """Share of the job's steps that are done."""
+    seconds: float
+    """Time since the job started."""
+    step: NotRequired[int]
+    """Missing before the first progress report."""
+    total_steps: NotRequired[int]
+
+
+class FailedFields(JobFields):
+    """The displayed fields of a job that failed."""
+
+    reason: str
+
+
+class SweepContent(TypedDict):
+    """The progress of a sweep, for the screen and the journal."""
+
+    total: int
+    done: int
+    fraction: float
+    """Share of the sweep's tokens that are done."""
+    counts: dict[str, int]
+    """Numbers of jobs by outcome, and of running and waiting jobs. Numbers that are 0 are missing."""
+    jobs_per_minute: float | None
+    seconds_left: float | None
+    """Estimated time. None if it is not known yet."""
+    seconds: float
+    slots: list[RunningFields]
+    """The running jobs."""
+    failures: list[FailedFields]
+
+
+def event_line(event: Event) -> EventLine:
     """An executor's event as a flat dict, called a line. Values that are None, infinite or NaN are left out.
 
-    It has the kind of event (``event``), the job id (``job``), ``slot``, ``reason``, and the entries of the progress.
-    From a record, it has the status, the main metrics, and if the run did not finish, the last line of the error.
+    It has the entries of the progress. From a record, it has the status, the main metrics, and if the run did not
+    finish, the last line of the error.
     """
-    line: dict[str, Any] = {
+    line: dict[str, object] = {
         "event": event["event"],
         "slot": event.get("slot"),
         "job": event["job"].id,
@@ -37,14 +103,15 @@ def event_line(event: Event) -> dict[str, Any]:
         line |= {"status": record.status, **{name: record.metrics.get(name) for name in _HEADLINES}}
         if record.status != "finished":
             line["error"] = reason(record)
-    return {
+    shown = {
         name: value
         for name, value in line.items()
         if value is not None and not (isinstance(value, float) and not math.isfinite(value))
     }
+    return cast(EventLine, shown)
 
 
-def job_name(job: Mapping[str, Any]) -> str:
+def job_name(job: Mapping[str, object]) -> str:
     """The name of a job, such as ``S-p compression lr 0.001 seed 0``.
 
     ``job`` has the values ``label``, ``task``, ``seed`` and, for settings that differ between the jobs, ``detail``.
@@ -53,9 +120,10 @@ def job_name(job: Mapping[str, Any]) -> str:
     return " ".join([what, *([str(job["detail"])] if job.get("detail") else []), f"seed {job.get('seed')}"])
 
 
-def _outcome(line: Mapping[str, Any]) -> str:
+def _outcome(line: EventLine) -> str:
     if line["status"] != "finished":
         return f"{line['status']}: {line['error']}"
+    formats: dict[Literal["loss_l5", "accuracy", "mse"], str]
     formats = {"loss_l5": "loss {:.3f}", "accuracy": "accuracy {:.3f}", "mse": "squared error {:.2g}"}
     return next((text.format(line[key]) for key, text in formats.items() if key in line), "finished")
 
@@ -101,21 +169,22 @@ class RunningJob:
     slot: int | None
     since: float
     """Time at which the job started, in seconds of the sweep's clock."""
-    line: dict[str, Any] = field(default_factory=dict)
-    """The last line (:func:`event_line`) with progress of the job, and its time as ``seconds``. Empty before the
-    first."""
+    line: EventLine | None = None
+    """The last line (:func:`event_line`) with progress of the job. None before the first."""
+    seconds: float = 0.0
+    """The time of that line."""
     fraction: float = 0.0
     """Share of the job's steps that are done."""
     first: tuple[float, float] | None = None
     """The fraction and the time at the first progress report. Steps before this report were trained by earlier sweeps.
     """
 
-    def update(self, line: Mapping[str, Any], seconds: float) -> None:
+    def update(self, line: EventLine, seconds: float) -> None:
         """Update the job from a line (:func:`event_line`) with progress.
 
         ``seconds`` is the present time of the sweep's clock.
         """
-        self.line, self.slot = {**line, "seconds": seconds}, line.get("slot")
+        self.line, self.seconds, self.slot = line, seconds, line.get("slot")
         self.fraction = line["step"] / line["total_steps"] if line.get("total_steps") else 0.0
         self.first = self.first or (self.fraction, seconds)
 
@@ -129,8 +198,14 @@ class RunningJob:
         """Estimated seconds until the job ends, from its speed in this sweep. 0 if the speed is not known yet."""
         if self.first is None or self.done_here <= 0:
             return 0.0
-        seconds_here: float = self.line["seconds"] - self.first[1]
+        seconds_here = self.seconds - self.first[1]
         return (1 - self.fraction) * seconds_here / self.done_here
+
+
+def _job_fields(job: Job, label: str, detail: str) -> JobFields:
+    if detail:
+        return {"id": job.id, "label": label, "task": job.task, "detail": detail, "seed": job.seed}
+    return {"id": job.id, "label": label, "task": job.task, "seed": job.seed}
 
 
 class SweepState:
@@ -143,12 +218,7 @@ class SweepState:
         self.tokens_by_job = {job.id: float(size_of(job).trained_tokens) for job in jobs}
         """The largest number of tokens on which each job can train, by job id."""
         details = distinctions(jobs, names)
-        self.jobs: dict[str, dict[str, Any]] = {
-            job.id: {"id": job.id, "label": names.get(job.id, job.label), "task": job.task}
-            | ({"detail": details[job.id]} if details[job.id] else {})
-            | {"seed": job.seed}
-            for job in jobs
-        }
+        self.jobs = {job.id: _job_fields(job, names.get(job.id, job.label), details[job.id]) for job in jobs}
         """The displayed fields of each job, by job id."""
         self.open = set(self.tokens_by_job)  # jobs that have not ended
         self.counts: Counter[str] = Counter()
@@ -165,7 +235,7 @@ class SweepState:
     def done(self) -> int:
         return len(self.tokens_by_job) - len(self.open)
 
-    def apply(self, line: Mapping[str, Any], seconds: float) -> None:
+    def apply(self, line: EventLine, seconds: float) -> None:
         """Update the state from a line (:func:`event_line`). ``seconds`` is the present time of the sweep's clock."""
         self.advance_to(seconds)
         kind, job = line["event"], line["job"]
@@ -191,7 +261,7 @@ class SweepState:
             done = running.fraction
         self._done_here += self.tokens_by_job[job] * (done - done_before)
 
-    def report(self, line: Mapping[str, Any], seconds: float) -> str:
+    def report(self, line: EventLine, seconds: float) -> str:
         """Update the state as :meth:`apply` does. Return the line of a log on the job if it ended, otherwise "".
 
         An example is ``[3/6] S-p compression seed 0: accuracy 0.500 in 20 s``. Skipped jobs have no such line.
@@ -248,11 +318,8 @@ class SweepState:
             tokens_left * elapsed / tokens_done, *(running.seconds_left for running in self.running.values()), 0.0
         )
 
-    def content(self) -> dict[str, Any]:
-        """The state as a dict for the screen and the journal.
-
-        It has counts per outcome, rates, failures, and in ``slots`` the jobs that are running.
-        """
+    def content(self) -> SweepContent:
+        """The state as a dict for the screen and the journal."""
         at_work = len(self.open.intersection(self.running))
         counts = self.counts | {"running": at_work, "waiting": len(self.open) - at_work}
         running = sorted(self.running.values(), key=lambda running: (running.slot is None, running.slot))
@@ -264,11 +331,11 @@ class SweepState:
             "jobs_per_minute": self.jobs_per_minute(),
             "seconds_left": self.seconds_left(),
             "seconds": self.seconds,
-            "slots": [
-                {key: value for key, value in run.line.items() if key not in ("event", "job")}
-                | self.jobs.get(run.job, {})
-                | {"slot": run.slot, "fraction": run.fraction, "seconds": self.seconds - run.since}
-                for run in running
-            ],
-            "failures": [self.jobs.get(job, {}) | {"reason": reason} for job, reason in self.failures],
+            "slots": [self._running_fields(run) for run in running],
+            "failures": [{**self.jobs[job], "reason": reason} for job, reason in self.failures],
         }
+
+    def _running_fields(self, run: RunningJob) -> RunningFields:
+        of_line = {name: value for name, value in (run.line or {}).items() if name not in ("event", "job")}
+        now = {"slot": run.slot, "fraction": run.fraction, "seconds": self.seconds - run.since}
+        return cast(RunningFields, {**of_line, **self.jobs[run.job], **now})

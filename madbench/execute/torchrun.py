@@ -7,12 +7,11 @@ import itertools
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from typing import Any
 
 from madbench.errors import StoreError, no_effect
 from madbench.execute.base import Execution, Groups, OnEvent, Policy, Summary, Train, failure_text, ignore_event
 from madbench.execute.products import with_products
-from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
+from madbench.jobs import Job, Progress, Record, StopTraining, TrainingCallbacks
 from madbench.store.runs import Store
 from madbench.training.distributed import agree, from_first, process_group
 from madbench.training.processes import is_first
@@ -57,7 +56,7 @@ def train_distributed(
 
 
 def _train_job(job: Job, execution: Execution, train: Train, is_stop_requested: Callable[[], bool]) -> None:
-    def report(job: Job, progress: dict[str, Any]) -> None:
+    def report(job: Job, progress: Progress) -> None:
         if is_stop_requested():
             raise StopTraining
         execution.report("progress", job, slot=0, progress=progress)

@@ -26,10 +26,10 @@ from madbench.execute.messages import Files, JobResult, WorkerResult
 from madbench.execute.products import with_products
 from madbench.files import explain_os_errors
 from madbench.identity.scripts import importing_scripts
-from madbench.jobs import KEEP, Job, Record, StopTraining, TrainingCallbacks
+from madbench.jobs import KEEP, Job, Progress, Record, StopTraining, TrainingCallbacks
 from madbench.labels import trust
 
-Send = Callable[[str, dict[str, Any]], None]  # a progress report by the id of its job; may raise ``StopTraining``
+Send = Callable[[str, Progress], None]  # a progress report by the id of its job; may raise ``StopTraining``
 HandIn = Callable[[JobResult], None]  # called when a job ends before the rest of its group
 
 
@@ -76,7 +76,7 @@ def work(assignment: Assignment, send: Send, hand_in: HandIn | None = None) -> W
     def files_of(job: Job) -> Files:
         return _files(works[job.id] / KEEP) if assignment.works is None and job.id in records_by_id else {}
 
-    def progress(job: Job, news: dict[str, Any]) -> None:
+    def progress(job: Job, news: Progress) -> None:
         send(job.id, news)
         if time.monotonic() >= deadline:
             raise StopTraining
@@ -197,15 +197,15 @@ def work_remotely(
     return replace(outcome, broken=f"worker {platform.node()}: {outcome.broken}") if outcome.broken else outcome
 
 
-def throttle(seconds: float, pass_on: Callable[[dict[str, dict[str, Any]]], None]) -> Send:
+def throttle(seconds: float, pass_on: Callable[[dict[str, Progress]], None]) -> Send:
     """Return a :data:`Send` function that collects progress, and calls ``pass_on`` at most once per ``seconds``.
 
     ``pass_on`` gets the last progress of each job since its previous call, by job id.
     """
     last = -math.inf
-    news: dict[str, dict[str, Any]] = {}
+    news: dict[str, Progress] = {}
 
-    def send(job_id: str, progress: dict[str, Any]) -> None:
+    def send(job_id: str, progress: Progress) -> None:
         nonlocal last, news
         news[job_id] = progress
         if time.monotonic() - last >= seconds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -143,7 +143,7 @@ class TokenTrial(EpochTrial[TokenJob]):
     def is_done(self, row: Mapping[str, float]) -> bool:
         return self.accuracy(row) >= self.job.training.stop_accuracy
 
-    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+    def progress(self, row: Mapping[str, float]) -> dict[str, float]:
         return {"accuracy": self.accuracy(row)}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:

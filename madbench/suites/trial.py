@@ -180,7 +180,7 @@ class Trial(abc.ABC, Generic[J]):
         return False
 
     @abc.abstractmethod
-    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+    def progress(self, row: Mapping[str, float]) -> dict[str, float]:
         """The values of ``row``, the last row of the curve, that are shown on the screen: name to value."""
 
     @abc.abstractmethod

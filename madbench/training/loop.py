@@ -18,7 +18,7 @@ from torch import Tensor
 
 from madbench.details import Details
 from madbench.errors import StoreError
-from madbench.jobs import Job, Record, StopTraining, TrainingCallbacks
+from madbench.jobs import Job, Progress, Record, StopTraining, TrainingCallbacks
 from madbench.mixers.ops.threads import torch_threads
 from madbench.text.corpus import Corpus
 from madbench.training import distributed as world
@@ -40,7 +40,7 @@ REPORT_SECONDS = 0.25
 def train(
     jobs: Sequence[Job],
     works: Sequence[Path],
-    report: Callable[[Job, dict[str, Any]], None],
+    report: Callable[[Job, Progress], None],
     *,
     device: str = "cpu",
     corpora: Mapping[str, Corpus] | None = None,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from madbench.details import Details, TrainingPlace
 from madbench.errors import TrainingError
 from madbench.files import explain_os_errors
-from madbench.jobs import KEEP, WEIGHTS, Job, Record
+from madbench.jobs import KEEP, WEIGHTS, Job, Progress, Record
 from madbench.mixers.ops.tracing import as_compiled
 from madbench.mixers.sequence import MixerSequence
 from madbench.suites import suite_of
@@ -36,7 +36,7 @@ from madbench.training.processes import is_first
 class GroupMember:
     """One job in training, alone or in a group. It resumes from an intact checkpoint in its ``work`` folder.
 
-    ``report`` is called with the progress of the job, a dict. ``corpora`` has corpora by digest.
+    ``report`` is called with the progress of the job. ``corpora`` has corpora by digest.
 
     Raises ``ConfigError`` if the suite cannot train the job with these settings. Raises ``TrainingError`` for a
     checkpoint of another job or version, and if the job's corpus is not in ``corpora``.
@@ -46,7 +46,7 @@ class GroupMember:
         self,
         job: Job,
         work: Path,
-        report: Callable[[dict[str, Any]], None],
+        report: Callable[[Progress], None],
         device: str = "cpu",
         corpora: Mapping[str, Corpus] | None = None,
         micro_batch: int | None = None,
@@ -187,9 +187,12 @@ class GroupMember:
 
         Raises ``StopTraining`` if the receiver of the report wants training to stop.
         """
-        progress = self.trial.progress(self.state.curve[-1]) if self.state.curve else {}
-        warning = {"warning": self.warning} if self.warning else {}
-        self._report({"step": self.state.step, "total_steps": self.trial.steps} | progress | warning)
+        progress: Progress = {"step": self.state.step, "total_steps": self.trial.steps}
+        if self.state.curve:
+            progress |= cast(Progress, self.trial.progress(self.state.curve[-1]))
+        if self.warning:
+            progress["warning"] = self.warning
+        self._report(progress)
 
     def copy(self, step: int | None = None) -> GroupMember:
         """Return a copy with its own weights and a new optimizer, for steps that are only tried or timed.

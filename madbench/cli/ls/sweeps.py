@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,7 +17,7 @@ from madbench.cli.shared.progress import SKIPPED, sweep_view
 from madbench.errors import no_effect
 from madbench.execute.base import duration
 from madbench.execute.journal import read_sweeps
-from madbench.execute.sweep_state import job_name
+from madbench.execute.sweep_state import SweepContent, job_name
 from madbench.store.runs import command_on, no_results_folder
 
 FAILURES = 10  # the most failures that are shown of one sweep
@@ -91,7 +91,7 @@ def _sweep_parts(sweep: dict[str, Any], results: Path, width: int, room: int | N
         ),
     ]
     if state == "running":
-        parts.append(sweep_view(sweep, width, room or len(sweep["slots"]) + 1))
+        parts.append(sweep_view(cast(SweepContent, sweep), width, room or len(sweep["slots"]) + 1))
         if sweep["silent_seconds"] > SILENT:
             parts.append(f"no event for {duration(sweep['silent_seconds'])}")
     counts = sweep["counts"]

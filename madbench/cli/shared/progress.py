@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,7 +19,7 @@ from madbench.cli.shared.printing import PLAIN, count_text, first_of, in_words, 
 from madbench.execute.base import Event, Listener, Policy, Summary, duration
 from madbench.execute.journal import Journal, command_line
 from madbench.execute.options import RunOptions
-from madbench.execute.sweep_state import SweepState, event_line, job_name
+from madbench.execute.sweep_state import JobFields, RunningFields, SweepContent, SweepState, event_line, job_name
 from madbench.experiment import Experiment
 from madbench.jobs import Job
 from madbench.trackers.options import TrackOptions
@@ -36,10 +35,10 @@ SKIPPED = {
 """The reasons why jobs were skipped, as printed after their counts."""
 
 
-def sweep_view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableType:
+def sweep_view(sweep: SweepContent, width: int, height: int) -> RenderableType:
     """The text that shows the state of a sweep on a terminal, in at most ``height`` lines.
 
-    ``sweep`` is the state, as from :meth:`madbench.execute.sweep_state.SweepState.content`.
+    ``sweep`` is the state (:meth:`madbench.execute.sweep_state.SweepState.content`).
     """
     room, slots = max(1, height - 1), sweep["slots"]
     slots_shown = slots if len(slots) <= room else slots[: room - 1]
@@ -51,7 +50,7 @@ def sweep_view(sweep: Mapping[str, Any], width: int, height: int) -> RenderableT
     return Group(*parts)
 
 
-def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
+def _overview(sweep: SweepContent, width: int) -> RenderableType:
     """One line with the numbers of ended and failed jobs, jobs per minute and the time left. ``sweep`` is the state."""
     words = [Text(f"{sweep['done']}/{sweep['total']} done", style="bold")]
     if failed := sweep["counts"].get("failed"):
@@ -71,7 +70,7 @@ def _overview(sweep: Mapping[str, Any], width: int) -> RenderableType:
     return row
 
 
-def _running_jobs(slots: Sequence[Mapping[str, Any]], width: int) -> Table:
+def _running_jobs(slots: Sequence[RunningFields], width: int) -> Table:
     """A table with one line per running job: its name and progress. If there is too little room, the name is cut.
 
     ``slots`` has the fields of each running job.
@@ -219,7 +218,7 @@ def train_on_screen(
         raise
 
 
-def _partial_runs(results: Path, jobs: Mapping[str, Mapping[str, Any]]) -> str:
+def _partial_runs(results: Path, jobs: Mapping[str, JobFields]) -> str:
     """A sentence that names the jobs that have a checkpoint. Empty if no job has one."""
     from madbench.training.checkpoints import NAME
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -80,7 +80,7 @@ class InteractionTrial(Trial[InteractionJob]):
         rate = interval.learning_rate
         return {"step": interval.step, "train_loss": interval.mean_loss, "learning_rate": rate}
 
-    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+    def progress(self, row: Mapping[str, float]) -> dict[str, float]:
         return {"loss": row["train_loss"]}
 
     @torch.inference_mode()

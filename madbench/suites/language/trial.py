@@ -119,7 +119,7 @@ class LanguageTrial(Trial[LanguageJob]):
             row |= self.evaluation.losses(self.model, math.ceil(interval.step / config.eval_every))
         return row
 
-    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+    def progress(self, row: Mapping[str, float]) -> dict[str, float]:
         return {"loss": row["step_loss"], "tokens_per_second": row["tokens_per_second"]}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +58,7 @@ class SignalTrial(EpochTrial[SignalJob]):
     def row(self, interval: LogWindow) -> dict[str, float]:
         return self.progress_columns(interval) | self._scores("validation")
 
-    def progress(self, row: Mapping[str, float]) -> dict[str, Any]:
+    def progress(self, row: Mapping[str, float]) -> dict[str, float]:
         return {"accuracy": row["validation_score"]}
 
     def finish(self, curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
