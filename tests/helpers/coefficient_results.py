@@ -1,19 +1,24 @@
 """Stored results of the principles of the coefficients paper, without training."""
 
 import random
+from collections.abc import Callable
+from pathlib import Path
 
 from madbench.analysis.scores import Results
 from madbench.experiment import ExperimentOptions, prepare
-from madbench.jobs import Record
-from madbench.papers.coefficients import QUICK
+from madbench.jobs import Job, Record
+from madbench.papers.coefficients import QUICK, Decision, Study
 from madbench.papers.coefficients.decisions import decide
 from madbench.papers.coefficients.measure import rows_of
 from madbench.papers.coefficients.studies import principle
 from madbench.rows import Grid
 from madbench.store.runs import Store
 
+Accuracy = Callable[[str], float | None]
+"""The accuracy of the runs of a label, a share from 0 to 1. None if they diverged."""
 
-def results_of(number, tmp_path, accuracy):
+
+def results_of(number: str, tmp_path: Path, accuracy: Accuracy) -> Results:
     """Store runs of the quick study of the principle ``number`` without training, and return their results.
 
     ``tmp_path`` is the folder of the store, and ``accuracy(label)`` the accuracy of the runs of a label.
@@ -21,7 +26,13 @@ def results_of(number, tmp_path, accuracy):
     return store_results(principle(number).study(QUICK), tmp_path, accuracy)
 
 
-def store_results(study, tmp_path, accuracy, curve_of=None, metrics_of=lambda job: {}):
+def store_results(
+    study: Study,
+    tmp_path: Path,
+    accuracy: Accuracy,
+    curve_of: Callable[[Job], list[dict[str, float]]] | None = None,
+    metrics_of: Callable[[Job], dict[str, float]] = lambda job: {},
+) -> Results:
     """Store runs of a study in the folder ``tmp_path`` without training, and return their results.
 
     A run has the accuracy ``accuracy(label)``, a share from 0 to 1, with a little noise. If this is None, the run
@@ -44,6 +55,6 @@ def store_results(study, tmp_path, accuracy, curve_of=None, metrics_of=lambda jo
     return Results.from_rows(experiment, store)
 
 
-def decide_principle(number, tmp_path, accuracy):
+def decide_principle(number: str, tmp_path: Path, accuracy: Accuracy) -> Decision:
     one = principle(number)
     return decide(one, one.study(QUICK), results_of(number, tmp_path, accuracy))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import typer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import madbench.cli
 from madbench.cli.shared.parameters import with_groups
@@ -22,20 +23,21 @@ tree_of = functools.cache(typer.main.get_command)
 
 
 class Ended(NamedTuple):
-    code: int
+    code: str | int
+    """The exit code. A text counts as 1."""
     stdout: str
     stderr: str
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store in the folder ``results`` of an empty working folder."""
     monkeypatch.chdir(tmp_path)
     return Store.open(tmp_path / "results")
 
 
 @pytest.fixture
-def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
+def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Ended]:
     """``main(*arguments)``: run ``madbench ARGUMENTS`` in this process, in an empty working folder.
 
     The call returns the exit code, and the texts on stdout and stderr.
@@ -56,14 +58,14 @@ def main(monkeypatch, capfd, tmp_path) -> Callable[..., Ended]:
 
 
 @pytest.fixture
-def invoke():
+def invoke() -> Callable[..., Result]:
     """``invoke(verb, *words, columns=80)``: run one command in this process, and return typer's result.
 
     ``verb`` is the function of the command, and ``columns`` the width of the terminal. A ``MadbenchError`` is in the
     result. Other errors are raised.
     """
 
-    def invoke(verb, *words, columns=80):
+    def invoke(verb: Callable[..., None], *words: object, columns: int = 80) -> Result:
         app = typer.Typer()
         app.callback()(lambda: None)
         app.command("verb")(with_groups(verb))
@@ -76,10 +78,10 @@ def invoke():
 
 
 @pytest.fixture
-def refuse(invoke):
+def refuse(invoke: Callable[..., Result]) -> Callable[..., str]:
     """``refuse(verb, *words)``: run one command that must end in a ``MadbenchError``, and return its message."""
 
-    def refuse(verb, *words):
+    def refuse(verb: Callable[..., None], *words: object) -> str:
         result = invoke(verb, *words)
         assert isinstance(result.exception, MadbenchError), result.output
         return str(result.exception)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +26,7 @@ ODD = [
 ]
 
 
-def write(folder: Path, tokenizer, end: object) -> Path:
+def write(folder: Path, tokenizer: Any, end: object) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     if end is not None:
@@ -32,7 +34,7 @@ def write(folder: Path, tokenizer, end: object) -> Path:
     return folder
 
 
-def byte_level(vocab_size: int = 300, special=("<|endoftext|>", "<|pad|>")):
+def byte_level(vocab_size: int = 300, special: Sequence[str] = ("<|endoftext|>", "<|pad|>")) -> Any:
     """A byte-level BPE tokenizer like those of GPT-2 and LLaMA-3, trained on ``TEXTS``.
 
     Special tokens have the first ids, so the end of text is not the last id.
@@ -49,7 +51,7 @@ def byte_level(vocab_size: int = 300, special=("<|endoftext|>", "<|pad|>")):
     return tokenizer
 
 
-def llama(byte_fallback: bool = True, dropout: float | None = None):
+def llama(byte_fallback: bool = True, dropout: float | None = None) -> Any:
     """A tokenizer like LLaMA-2's: spaces are ``▁``, as in SentencePiece, also before the first word.
 
     With ``byte_fallback``, characters without a token become tokens of bytes, otherwise ``<unk>``.
@@ -73,7 +75,7 @@ def llama(byte_fallback: bool = True, dropout: float | None = None):
     return tokenizer
 
 
-def gemma():
+def gemma() -> Any:
     """A tokenizer like Gemma's, without a space before the first word."""
     tokenizer, steps = llama(), library.decoders
     tokenizer.normalizer = library.normalizers.Replace(" ", "\u2581")
@@ -81,7 +83,7 @@ def gemma():
     return tokenizer
 
 
-def llama3():
+def llama3() -> Any:
     """A tokenizer like LLaMA-3's, which splits text by a regular expression and then into bytes."""
     tokenizer, pieces = byte_level(), library.pre_tokenizers
     cut = pieces.Split(library.Regex(r"\s+|[^\s]+"), "isolated")
@@ -89,7 +91,7 @@ def llama3():
     return tokenizer
 
 
-def metaspace():
+def metaspace() -> Any:
     """A tokenizer like those of later Mistral models, which add a space before a text unless it begins with one."""
     tokenizer = llama()
     tokenizer.normalizer = None
@@ -97,7 +99,7 @@ def metaspace():
     return tokenizer
 
 
-def byte_level_with_prefix_space():
+def byte_level_with_prefix_space() -> Any:
     tokenizer = byte_level()
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
     return tokenizer

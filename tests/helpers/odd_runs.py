@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from madbench.jobs import Job
+from madbench.jobs import SCHEMA, Job
 from madbench.store import format as run_format
 from stored_samples import make_job
 
@@ -32,7 +32,7 @@ def write_run(root: Path, record: Any = FIELDS, curve: bytes = CURVE, job: Job |
     job = job or make_job()
     folder = root / "runs" / job.id
     folder.mkdir(parents=True, exist_ok=True)
-    job_file = run_format.json_bytes({"schema": run_format.SCHEMA, **job.to_dict()})
+    job_file = run_format.json_bytes({"schema": SCHEMA, **job.to_dict()})
     if not text:
         checksum = run_format.run_checksum(job_file, record, curve)
         text = json.dumps({**record, "checksum": checksum} if isinstance(record, dict) else record)

@@ -6,8 +6,10 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
-from madbench.jobs import Job, Record
+from madbench.details import CorpusDetails, Details, EvaluationDetails, SplitDetails
+from madbench.jobs import Job, Record, Status
 from madbench.papers.interactions.profile import InteractionProfile, world_of
 from madbench.papers.interactions.suite import INTERACTIONS
 from madbench.store.runs import Store
@@ -17,8 +19,7 @@ from sample_jobs import language_job
 from small_profiles import profile_text
 
 LABELS = ("S", "R", "S-c", "R-c", "R-cg-q-12o", "G-cg-q-12o", "R-12!", "R-12o!", "cd:softmax", "hfa:2")
-SHARES = ("finished", "diverged", "failed", "missing")
-STATES = (
+STATES: tuple[dict[Status | Literal["missing"], int], ...] = (
     {"finished": 1},
     {"finished": 5, "missing": 2},
     {"finished": 1, "missing": 12},
@@ -48,7 +49,7 @@ class Partial:
     labels: tuple[str, ...]
 
 
-def mad_record(job: Job, status: str, chance: random.Random) -> Record:
+def mad_record(job: Job, status: Status, chance: random.Random) -> Record:
     """A random record of a MAD job with the given status, like that of a training.
 
     A diverged run has no metrics, and its curve is empty or ends with NaN.
@@ -61,9 +62,10 @@ def mad_record(job: Job, status: str, chance: random.Random) -> Record:
         | dict.fromkeys((f"{of_selection}_{one}_accuracy" for one in ("token", "macro", "batch_macro")), accuracy)
         for i in range(1, chance.choice((2, 5)))
     ]
-    details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": chance.choice(("an abacus", "a slide rule"))}
+    device = chance.choice(("an abacus", "a slide rule"))
+    details: Details = {"budget_ratio": 0.99, "mixer_parameters": 1000, "device": device}
     if status == "failed":
-        return Record("failed", error=chance.choice(ERRORS), details=chance.choice(({}, details)))
+        return Record("failed", error=chance.choice(ERRORS), details=chance.choice((Details(), details)))
     if status == "diverged":
         curve = chance.choice(([], curve[:1] + [curve[-1] | {"train_loss": nan, f"{of_selection}_loss": nan}]))
         return Record("diverged", {}, curve, details, ERRORS[-1])
@@ -71,11 +73,11 @@ def mad_record(job: Job, status: str, chance: random.Random) -> Record:
     return Record("finished", metrics, curve, details)
 
 
-def language_record(job: Job, status: str, chance: random.Random) -> Record:
-    splits = {"train": {"tokens": 9000, "bytes": 8990}, "val": {"tokens": 1000, "bytes": 999}}
-    corpus = {"name": "shelf", "digest": job.setting["corpus"], "tokenizer": "bytes", "splits": splits}
-    evaluation = {"windows": 4, "seq_len": 16, "train": "drawn anew", "val": "evenly spread"}
-    details = {"corpus": corpus, "evaluation": evaluation, "budget_ratio": 0.99, "mixer_parameters": 900}
+def language_record(job: Job, status: Status, chance: random.Random) -> Record:
+    splits: dict[str, SplitDetails] = {"train": {"tokens": 9000, "bytes": 8990}, "val": {"tokens": 1000, "bytes": 999}}
+    corpus: CorpusDetails = {"name": "shelf", "digest": job.setting["corpus"], "tokenizer": "bytes", "splits": splits}
+    evaluation: EvaluationDetails = {"windows": 4, "seq_len": 16, "train": "drawn anew", "val": "evenly spread"}
+    details: Details = {"corpus": corpus, "evaluation": evaluation, "budget_ratio": 0.99, "mixer_parameters": 900}
     details |= {"device": "a slide rule"}
     if status == "failed":
         return Record("failed", error=chance.choice(ERRORS))
@@ -91,10 +93,10 @@ def language_record(job: Job, status: str, chance: random.Random) -> Record:
     return Record("finished", {"loss_l5": curve[-1]["train_loss"]}, curve, details)
 
 
-def interaction_record(job: Job, status: str, chance: random.Random) -> Record:
+def interaction_record(job: Job, status: Status, chance: random.Random) -> Record:
     if status == "failed":
         return Record("failed", error=chance.choice(ERRORS))
-    details = {"model_parameters": 600, "steps": 1, "seconds": 1.0}
+    details: Details = {"model_parameters": 600, "steps": 1, "seconds": 1.0}
     lengths = world_of(job).lengths
     metrics = {f"variance_{n}": 5.0 for n in lengths}
     metrics |= {f"mse_{n}": chance.choice((0.0, 1e-9, 2.0)) for n in lengths}
@@ -103,7 +105,7 @@ def interaction_record(job: Job, status: str, chance: random.Random) -> Record:
 
 
 def fill(
-    store: Store, jobs: Iterable[Job], record: Callable[[Job, str, random.Random], Record], chance: random.Random
+    store: Store, jobs: Iterable[Job], record: Callable[[Job, Status, random.Random], Record], chance: random.Random
 ) -> list[Job]:
     """Store runs of ``jobs`` in random states, with some jobs left out. Return the jobs that were stored.
 
@@ -131,7 +133,12 @@ def mad_store(root: Path, chance: random.Random) -> Partial:
     tasks = MAD_TASKS if name == "quick" and chance.random() < 0.5 else chance.sample(MAD_TASKS, chance.choice((1, 2)))
     labels = tuple(chance.sample(LABELS, chance.choice((1, 2, 3, 5))))
     fidelity, budget = chance.choice(("corrected", "corrected", "published")), chance.choice(("strict", "paper"))
-    how = {"tasks": tasks, "seeds": range(chance.choice((1, 2, 3))), "fidelity": fidelity, "budget": budget}
+    how: dict[str, Any] = {
+        "tasks": tasks,
+        "seeds": range(chance.choice((1, 2, 3))),
+        "fidelity": fidelity,
+        "budget": budget,
+    }
     profile = MAD.Profile.load(name)
     if name == "quick":
         how["precision"] = "float32"

@@ -18,8 +18,8 @@ def terms(values: Sequence[float], weight: float = 1.0, width: float = 100.0, re
     ``width`` is the range of the column, NaN for a loss, and ``resolution`` the step between possible values. The
     symbols v and s0 are those of docs/pages/method.md.
     """
-    n, v = len(values), max(np.var(values, ddof=1), resolution**2 / 12)
-    s0 = 0.01 * np.mean(values) if math.isnan(width) else 0.02 * width
+    n, v = len(values), max(float(np.var(values, ddof=1)), resolution**2 / 12)
+    s0 = 0.01 * float(np.mean(values)) if math.isnan(width) else 0.02 * width
     found = [(weight**2 * max(v, (2 * s0**2 + (n - 1) * v) / (n + 1)) / n, n - 1 + 2 * min(1, s0**2 / v))]
     if max(values) - min(values) <= width / 4:  # never of NaN
         one_side = 0.15 * 2 / (n + 1)
@@ -55,4 +55,4 @@ def p_of(distance: float, of_means: Sequence[Terms]) -> float:
     ``of_means`` has the terms of the variance of each mean.
     """
     error, freedom = error_of(of_means)
-    return 2 * stats.t.sf(abs(distance) / error, freedom)
+    return float(2 * stats.t.sf(abs(distance) / error, freedom))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from madbench.analysis.registered_findings import EXPLORATORY, registered_findings, registration_notes
 from madbench.analysis.registration import load_registration
@@ -33,7 +34,7 @@ def judge(file: Path) -> tuple[str, list[str]]:
     return " ".join(registration_notes(found, file, results)), [row.verdict_text for row in rows]
 
 
-def write_registration(file: Path, content: dict) -> None:
+def write_registration(file: Path, content: dict[str, Any]) -> None:
     """Write ``content`` as a registration file with the right hash of the content as its id."""
     content = {name: value for name, value in content.items() if name != "id"}
     file.write_text(json.dumps(content | {"id": content_id(content)}))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from madbench.jobs import Job, Record
+from madbench.jobs import Budget, Fidelity, Job, Progress, Record
 from madbench.labels import family_identity, family_of
-from madbench.models.shapes import ModelConfig
-from madbench.suites.language.suite import GPTConfig, LanguageTraining
+from madbench.models.shapes import GPTConfig, ModelConfig
+from madbench.suites.language.suite import LanguageTraining
 from madbench.suites.tokens import TrainingConfig
 from madbench.tasks import make_setting
 from madbench.text.corpus import Corpus
@@ -31,8 +31,8 @@ def mad_job(
     model: ModelConfig = ModelConfig(),
     mixer: dict[str, Any] | None = None,
     training: TrainingConfig = TrainingConfig(),
-    fidelity: str = "corrected",
-    budget: str = "strict",
+    fidelity: Fidelity = "corrected",
+    budget: Budget = "strict",
 ) -> Job:
     """A job of the MAD suite. ``setting`` and ``mixer`` are changes to the default settings of task and mixer."""
     whole = dataclasses.asdict(make_setting(task, setting or {}, "test"))
@@ -49,7 +49,7 @@ def language_job(
     model: GPTConfig = GPTConfig(16, 2, 1, seq_len=16),
     mixer: dict[str, Any] | None = None,
     training: LanguageTraining = LanguageTraining(steps=60, tokens_per_step=64, eval_every=10),
-    budget: str = "strict",
+    budget: Budget = "strict",
 ) -> Job:
     """A job of the language suite. ``mixer`` has changes to the default settings of the label's family.
 
@@ -60,7 +60,7 @@ def language_job(
     return Job("language", "language_model", label, family, setting, model, mixer, training, seed, budget=budget)
 
 
-def train_job(job: Job, work: Path, report: Callable[[dict[str, Any]], None], **how: Any) -> Record:
+def train_job(job: Job, work: Path, report: Callable[[Progress], None], **how: Any) -> Record:
     """Train and evaluate one job in the folder ``work``, and return its record.
 
     ``report`` is called with each progress report. ``how`` is as in :func:`loop_arguments`.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.text.sources import TextLimits, find_sources
+from madbench.text.documents import TextLimits
+from madbench.text.sources import find_sources
 
 DOCUMENTS = [f"document {i} é\n" + hashlib.sha256(bytes([i])).hexdigest() for i in range(200)]
 
@@ -20,10 +22,11 @@ def lines_of(documents: list[str], key: str = "text") -> bytes:
 
 
 def zstd(content: bytes) -> bytes:
-    return pytest.importorskip("pyarrow").Codec("zstd").compress(content, asbytes=True)
+    packed: bytes = pytest.importorskip("pyarrow").Codec("zstd").compress(content, asbytes=True)
+    return packed
 
 
-def write_parquet(path: Path, compression: str = "snappy", **columns) -> None:
+def write_parquet(path: Path, compression: str = "snappy", **columns: Sequence[object]) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     table, how = pyarrow.table(columns), {"row_group_size": 50, "compression": compression}
     pytest.importorskip("pyarrow.parquet").write_table(table, path, **how)
@@ -36,8 +39,7 @@ def write(path: Path, documents: list[str] = DOCUMENTS) -> Path:
     elif path.suffix == ".txt":
         path.write_text("\n".join(documents))
     else:
-        pack = {".gz": gzip.compress, ".zst": zstd}.get(path.suffix, bytes)
-        path.write_bytes(pack(lines_of(documents)))
+        pack(path, lines_of(documents))
     return path
 
 
@@ -53,5 +55,6 @@ def refusal_under_limits(path: Path, **limits: int) -> str:
 
 
 def pack(path: Path, content: bytes) -> Path:
-    path.write_bytes({".gz": gzip.compress, ".zst": zstd}.get(path.suffix, bytes)(content))
+    packs: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".zst": zstd}
+    path.write_bytes(packs.get(path.suffix, bytes)(content))
     return path

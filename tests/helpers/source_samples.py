@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from madbench.errors import ConfigError
-from madbench.text.sources import Source, find_sources
+from madbench.text.documents import Source
+from madbench.text.sources import find_sources
 
 
 def only_source(path: Path | str, key: str = "text") -> Source:

@@ -56,7 +56,7 @@ def labels_of_all_pairs() -> tuple[str, ...]:
 
     The pairs are those that occur in labels with at most one feature, and in a random sample of 2000 labels.
     """
-    bits: dict[tuple, int] = {}
+    bits: dict[tuple[tuple[str, str], ...], int] = {}
     pairs: dict[str, int] = {}
     few = [label for label in every_label() if sum(letter in FEATURES for letter in label) <= 1]
     for label in dict.fromkeys((*few, *sample_of_labels(2000))):

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from madbench.mixers.srg.grammar import SrgLabel
+
+Floats = NDArray[np.float64]
 
 
-def sigmoid(x):
+def sigmoid(x: Floats) -> Floats:
     return 1 / (1 + np.exp(-x))
 
 
-def rotate_pairs(row, position):
+def rotate_pairs(row: Floats, position: int) -> Floats:
     """Rotate ``row`` (D,) by RoPE for the given position, with one complex number per pair (i, i + D / 2)."""
     half = len(row) // 2
     angle = position * 10000.0 ** (-np.arange(half) / half)
@@ -20,7 +27,17 @@ def rotate_pairs(row, position):
     return np.concatenate((pairs.real, pairs.imag))
 
 
-def one_row(w, label, n_head, x, lambda_init=0.8, rope_order="before_gate", place="first", last=None, window=0):
+def one_row(
+    w: dict[str, Floats],
+    label: SrgLabel,
+    n_head: int,
+    x: Floats,
+    lambda_init: float = 0.8,
+    rope_order: str = "before_gate",
+    place: str = "first",
+    last: int | None = None,
+    window: int = 0,
+) -> Floats:
     """The output (D,) of an S/R/G mixer for one row of the input, computed by loops over slots in numpy.
 
     The row sees all T tokens, earlier and later ones. The mixings R(1) and R(2) are explicit matrices.
@@ -46,13 +63,14 @@ def one_row(w, label, n_head, x, lambda_init=0.8, rope_order="before_gate", plac
 
     group = n_head * d_vo // len(w["v.weight"])  # heads that share keys and values
 
-    def seen(name, i):
+    def seen(name: str, i: int) -> Floats:
         """The input of the K or V projection at token i: the token itself, or the convolution ``name`` of tokens."""
-        if not label.conv:
-            return x[i]
-        return sum(w[name][:, 3 - lag] * x[i - lag] for lag in range(min(i, 3) + 1))
+        token: Floats = x[i]
+        if label.conv:
+            token = sum(w[name][:, 3 - lag] * x[i - lag] for lag in range(min(i, 3) + 1))
+        return token
 
-    def mixed(row, name, head):
+    def mixed(row: Floats, name: str, head: int) -> Floats:
         """The product of ``row`` and the mixing matrix R ``name`` of one head."""
         a, b, p = (w[f"{name}.{table}"][head, places] for table in "ABp")
         part = slice(head * a.shape[1], (head + 1) * a.shape[1])
@@ -71,7 +89,7 @@ def one_row(w, label, n_head, x, lambda_init=0.8, rope_order="before_gate", plac
     if "qk_gate.weight" in w:
         gate = sigmoid(w["qk_gate.weight"] @ now + w["qk_gate.bias"])
 
-    def normed(row, side):
+    def normed(row: Floats, side: str) -> Floats:
         """A query or a key of one head after the norm of the feature n, if the label has it. ``side`` is q or k."""
         if not label.qk_norm:
             return row
@@ -133,13 +151,13 @@ def one_row(w, label, n_head, x, lambda_init=0.8, rope_order="before_gate", plac
     return w_o @ o
 
 
-def rows_by_loops(mixer, x, **settings):
+def rows_by_loops(mixer: Any, x: Tensor, **settings: Any) -> Tensor:
     w = {name: tensor.detach().numpy() for name, tensor in mixer.named_parameters()}
     rows = [one_row(w, mixer.label, mixer.n_head, x[0, : t + 1].numpy(), **settings) for t in range(x.shape[1])]
     return torch.tensor(np.stack(rows))[None]
 
 
-def decode(mixer, x, slide=False):
+def decode(mixer: Any, x: Tensor, slide: bool = False) -> Tensor:
     cache, rows = None, []
     for token in x.unbind(1):
         row, cache = mixer.step(token, cache, slide)
@@ -147,5 +165,5 @@ def decode(mixer, x, slide=False):
     return torch.stack(rows, dim=1)
 
 
-def fast_paths(mixer):
+def fast_paths(mixer: Any) -> tuple[str, ...]:
     return ("dense", "chunked", *["tiled"] * mixer.has_tiles, *["sdpa"] * mixer.uses_sdpa)

@@ -60,7 +60,7 @@ records = st.builds(
 )
 
 
-def comparable_content(record: Record) -> tuple:
+def comparable_content(record: Record) -> tuple[object, ...]:
     """The content of a record for comparisons in which NaN equals NaN, and 1 does not equal 1.0."""
     rows = [{name: repr(value) for name, value in row.items()} for row in [record.metrics, *record.curve]]
     return record.status, rows, repr(record.details), record.error
