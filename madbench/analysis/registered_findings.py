@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from madbench.analysis import findings
 from madbench.analysis.claims import Claim, claims_by_paper, load_claims
@@ -84,11 +83,13 @@ def early_runs(registration: Registration, results: Results) -> dict[str, str]:
     return early
 
 
-def _moment(text: Any) -> datetime | None:
+def _moment(text: object) -> datetime | None:
     """The time in a text of ISO format. A time without a time zone is in UTC. None if ``text`` is no such text."""
+    if not isinstance(text, str):
+        return None
     try:
         moment = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
+    except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

@@ -94,7 +94,7 @@ def verdict_inputs(frozen: Sequence[Claim], table: TableRows) -> dict[str, Any]:
     return plain_values
 
 
-def changed_inputs(registered: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+def changed_inputs(registered: Mapping[str, object], present: Mapping[str, object]) -> list[str]:
     """The differences between two results of :func:`verdict_inputs`, as texts such as ``level 0.05, now 0.1``.
 
     A nested value has a dotted name. A value that only one of the results has is called ``missing`` in the other.
@@ -102,7 +102,7 @@ def changed_inputs(registered: Mapping[str, Any], present: Mapping[str, Any]) ->
     old_values, new_values = flatten(registered), flatten(present)
     names = [name for name in {**old_values, **new_values} if old_values.get(name) != new_values.get(name)]
 
-    def text(values: Mapping[str, Any], name: str) -> str:
+    def text(values: Mapping[str, object], name: str) -> str:
         value = values.get(name, "missing")
         return f"{value:.10g}" if isinstance(value, float) else str(value)
 

@@ -101,7 +101,7 @@ def allow_only(labels: Iterable[str]) -> Iterator[None]:
         _OF_PROCESS.labels, _OF_PROCESS.includes_entries = before
 
 
-def allow_typed(specs: Any, *, with_files: bool = False) -> None:
+def allow_typed(specs: str | type | Iterable[str | type], *, with_files: bool = False) -> None:
     """Allow importing the code of the labels that a user typed.
 
     ``specs`` is one or several of: a label, a set in braces, a neighborhood, a module class. If ``with_files`` is true,

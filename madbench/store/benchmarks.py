@@ -9,8 +9,7 @@ tasks (:mod:`madbench.training.multiple_choice`) are stored in this way. Madbenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from torch import nn
 
@@ -42,17 +41,17 @@ def answer(
     autocast_context = autocast(device, job.training.precision)
     values = score(model.to(device), examples, corpus.token_bytes(), device, autocast_context)
     settings = own_settings(task, length, count)
-    details: dict[str, Any] = {"device": device_name(device), "versions": versions(), "git": git_state()}
+    details: dict[str, object] = {"device": device_name(device), "versions": versions(), "git": git_state()}
     details |= {"corpus": corpus.digest, "choices": CHOICES, "precision": job.training.precision}
     return Measurement(MEASUREMENT, values, details, settings)
 
 
-def own_settings(task: str, seq_len: int, count: int = QUESTIONS) -> dict[str, Any]:
+def own_settings(task: str, seq_len: int, count: int = QUESTIONS) -> dict[str, str | int]:
     """The settings of a measurement on ``count`` questions of ``seq_len`` tokens from one of madbench's own tasks."""
     return {"task": task, "shots": 0, "seq_len": seq_len, "questions": count}
 
 
-def value_of(measurements: Iterable[Measurement], settings: dict[str, Any], metric: str) -> float | None:
+def value_of(measurements: Iterable[Measurement], settings: Mapping[str, object], metric: str) -> float | None:
     """The value of ``metric`` in the measurement with exactly these settings. None if there is no such value."""
     matching = [
         measurement

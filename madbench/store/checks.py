@@ -52,7 +52,7 @@ may have any type.
 _NAMES = {dict: "an object", str: "text", int: "a whole number", float: "a number", list: "a list", _NONE: "null"}
 
 
-def check_type(value: Any, expected: Any, what: str) -> None:
+def check_type(value: object, expected: type | tuple[type, ...], what: str) -> None:
     """Raise ``ValueError`` if ``value`` is not of the type ``expected``, which may be a tuple of types.
 
     A boolean does not count as a number. ``what`` names the field in the message.
@@ -63,7 +63,7 @@ def check_type(value: Any, expected: Any, what: str) -> None:
         raise ValueError(f"{what}: expected {names}, got {reprlib.repr(value)}")
 
 
-def check_keys(fields: Mapping[str, Any], names: set[str]) -> None:
+def check_keys(fields: Mapping[str, object], names: set[str]) -> None:
     """Raise ``ValueError`` unless ``fields`` has exactly the keys ``names``."""
     if missing := names - fields.keys():
         raise ValueError(f"{min(missing)} is missing")

@@ -66,9 +66,9 @@ class DamagedRunError(StoreError):
 class OtherVersionError(DamagedRunError):
     """Raised for a run that is stored in another version of the format than this madbench reads."""
 
-    def __init__(self, where: Path | str, schema: Any):
+    def __init__(self, where: Path | str, schema: int | None):
         self.schema = schema
-        is_newer = type(schema) is int and schema > SCHEMA
+        is_newer = schema is not None and schema > SCHEMA
         older = "train again into a new results folder, or read it with madbench 0.1"
         remedy = "read it with the madbench that wrote it" if is_newer else older
         super().__init__(f"{where}: has format {short_repr(schema)}, and this madbench reads format {SCHEMA}; {remedy}")
@@ -131,7 +131,7 @@ def read_run(folder: Path, with_curve: bool = True) -> tuple[Job, Record, dict[s
     return job, record if with_curve else dataclasses.replace(record, curve=[]), digests
 
 
-def read_job(fields: Any, where: str) -> Job:
+def read_job(fields: object, where: str) -> Job:
     """Make a job from a dict such as :meth:`Job.to_dict` returns. It may come from a file that anyone wrote.
 
     Raises ``ConfigError``, whose message begins with ``where``, if these are not the fields of a job.
@@ -276,7 +276,7 @@ def load_json(where: Path | str, content: bytes) -> dict[str, Any]:
     return mapping
 
 
-def json_bytes(mapping: dict[str, Any]) -> bytes:
+def json_bytes(mapping: Mapping[str, object]) -> bytes:
     """The content of a JSON file in the store that holds ``mapping``. Raises ``ValueError`` for NaN and infinities."""
     return (json.dumps(mapping, indent=1, allow_nan=False) + "\n").encode()
 
@@ -307,7 +307,7 @@ def _valid_text(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def plain_numbers(values: Mapping[str, Any]) -> dict[str, int | float | str]:
+def plain_numbers(values: Mapping[str, object]) -> dict[str, int | float | str]:
     """Convert numbers by name to values of JSON. NaN and infinities become text.
 
     Raises ``TypeError`` if a value is not a number or is an integer beyond the range of a float.
@@ -315,7 +315,7 @@ def plain_numbers(values: Mapping[str, Any]) -> dict[str, int | float | str]:
     return {str(name): plain(_number(value)) for name, value in values.items()}
 
 
-def run_checksum(job_file: bytes, fields: dict[str, Any], curve_file: bytes) -> str:
+def run_checksum(job_file: bytes, fields: Mapping[str, object], curve_file: bytes) -> str:
     record = _CANONICAL.encode(fields).encode()
     parts = (hashlib.sha256(part).digest() for part in (job_file, record, curve_file))
     return hashlib.sha256(b"".join(parts)).hexdigest()

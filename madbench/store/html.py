@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 
-def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
+def html_table(rows: Sequence[Mapping[str, object]], caption: str = "") -> str:
     """An HTML ``table`` element with one column per key of the rows, and a caption below the table.
 
     Floats have four significant digits, and integers have thousands separators.
@@ -25,7 +24,7 @@ def html_table(rows: Sequence[Mapping[str, Any]], caption: str = "") -> str:
     return f"<table>{caption_tag}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def cell_text(value: Any) -> str:
+def cell_text(value: object) -> str:
     """The text of a cell: floats with four significant digits, integers with thousands separators, "" for None."""
     if isinstance(value, float):
         return f"{value:.4g}"

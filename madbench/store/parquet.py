@@ -35,7 +35,7 @@ def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track =
     """
     require("pyarrow", NEEDED, EXTRA)
     parquet = require("pyarrow.parquet", NEEDED, EXTRA)
-    tables: dict[str, list[dict[str, Any]]] = {"runs": [], "curves": [], "measurements": []}
+    tables: dict[str, list[dict[str, object]]] = {"runs": [], "curves": [], "measurements": []}
     for job_id in track(sorted(ids)):
         run = store.read(job_id)
         tables["runs"].append(run_row(run))
@@ -46,7 +46,7 @@ def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track =
             parquet.write_table(arrow_table(rows), temporary / f"{name}.parquet")
 
 
-def run_row(run: Run) -> dict[str, Any]:
+def run_row(run: Run) -> dict[str, object]:
     """The row of a run in ``runs.parquet``: its id, job, metrics, details, status and error, by column.
 
     Absolute paths are cut to their last part.
@@ -57,14 +57,14 @@ def run_row(run: Run) -> dict[str, Any]:
     return {"id": run.job.id, **flatten(nested_values), **values}
 
 
-def _measurement_rows(store: Store, job_id: str) -> Iterator[dict[str, Any]]:
+def _measurement_rows(store: Store, job_id: str) -> Iterator[dict[str, object]]:
     for measurement in store.measurements(job_id):
         settings = json.dumps(measurement.settings, sort_keys=True)
         for name, value in measurement.values.items():
             yield {"id": job_id, "measurement": measurement.name, "settings": settings, "name": name, "value": value}
 
 
-def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+def arrow_table(rows: Sequence[Mapping[str, object]]) -> pyarrow.Table:
     """A table with one column per key of the rows. Each column has one type (:func:`to_one_type`).
 
     A value that a row lacks is null. Columns are in the order in which their keys first occur.

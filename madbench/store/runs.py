@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from madbench.config import short_repr
 from madbench.config.options import option
@@ -294,7 +294,12 @@ class Store:
         return Run(job, record, self._runs), problems
 
     def measure(
-        self, job_id: str, name: str, values: Mapping[str, float], details: Any = None, settings: Any = None
+        self,
+        job_id: str,
+        name: str,
+        values: Mapping[str, float],
+        details: Mapping[str, object] | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         """Add a :class:`Measurement` to a stored run. It becomes the newest with this name and these settings.
 
@@ -397,7 +402,7 @@ class Store:
         self.problems = []
         names = self.job_ids()
         runs = (self._try(name, True) for name in names) if with_curves else self._look_up(names).values()
-        others: Counter[Any] = Counter()
+        others: Counter[int | None] = Counter()
         for name, run in zip(names, runs):
             if isinstance(run, tuple):
                 yield run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from madbench.config import short_repr
 from madbench.config.allowed import with_checked_arguments
@@ -27,7 +27,7 @@ def load(
     *,
     tasks: str | Iterable[str] | None = None,
     results: Path | str = "results",
-    trust: Any = (),
+    trust: str | type | Iterable[str | type] | None = None,
 ) -> nn.Module:
     """Load the trained model of a run, on the CPU and in eval mode. The module takes token ids (B, T).
 
@@ -54,7 +54,7 @@ def load(
     elif tasks is not None:
         raise StoreError(f"{run}: a file of one run, of which tasks={short_repr(tasks)} chooses nothing")
     with kept_random_state():
-        model, _ = load_model(Path(run), trust)
+        model, _ = load_model(Path(run), trust or ())
     return model
 
 

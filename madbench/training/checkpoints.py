@@ -223,7 +223,7 @@ def save_weights(path: Path, model: nn.Module, job: Job) -> None:
     write_atomically(path, save(tensors, {METADATA_KEY: text, DIGEST_KEY: tensors_digest(text, tensors)}))
 
 
-def load_model(path: Path, trust: Any = ()) -> tuple[nn.Module, Job[Any, Any]]:
+def load_model(path: Path, trust: str | type | Iterable[str | type] = ()) -> tuple[nn.Module, Job[Any, Any]]:
     """Load a model and its job from a file ``weights.safetensors`` or ``checkpoint.pt``.
 
     The model is on the CPU and in eval mode. If it is a user's module, loading it imports the user's code. This is done

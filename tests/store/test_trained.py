@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import madbench
-from madbench.errors import StoreError
+from madbench.errors import ConfigError, StoreError
 from madbench.jobs import KEEP, WEIGHTS, Record
 from madbench.store.runs import Store
 from madbench.suites import suite_of
@@ -61,3 +61,8 @@ def test_a_run_without_weights_says_how_to_get_them(store):
         madbench.load("S", results=store.root)
     with pytest.raises(StoreError, match="no finished run 'R'"):
         madbench.load("R", results=store.root)
+
+
+def test_labels_to_trust_are_texts_or_classes(tmp_path):
+    with pytest.raises(ConfigError, match=r"trust\[1\]: expected text or a type, got 3"):
+        madbench.load("S", results=tmp_path, trust=["my:my_mixers.MyMixer", 3])

@@ -10,7 +10,6 @@ import io
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import pandas as pd
@@ -32,7 +31,7 @@ class NothingToDrawError(ConfigError):
     """Raised if there are no data for a figure. The message says what is missing."""
 
 
-def frame_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, type], protocol: str) -> pd.DataFrame:
+def frame_of(rows: Iterable[Mapping[str, object]], columns: Mapping[str, type], protocol: str) -> pd.DataFrame:
     """A data frame of ``rows`` with the given ``columns`` and their types, and ``protocol`` in every row.
 
     A missing value is NaN in a column of floats, 0 in a column of integers, and the empty text in a column of text.
