@@ -13,8 +13,10 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import Progress
 
+from madbench.analysis.comparison import rows_table
 from madbench.analysis.notebook import NotebookProgress
 from madbench.analysis.scores import Results
+from madbench.analysis.shown_frame import ShownFrame
 from madbench.api.arguments import (
     EXECUTION,
     GridArguments,
@@ -28,7 +30,7 @@ from madbench.api.arguments import (
 )
 from madbench.api.calls import changes_of, public, words_of
 from madbench.config import settings_of
-from madbench.errors import TrainingError
+from madbench.errors import ConfigError, TrainingError, no_effect
 from madbench.execute.base import Event, OnEvent, Policy, reason
 from madbench.execute.main_module import check_is_not_imported
 from madbench.execute.options import MachineOptions, RunOptions
@@ -123,6 +125,8 @@ def run_language_model(
 def sweep(
     grid: str | Path | Sequence[str],
     *,
+    compare: bool = False,
+    within: float | Mapping[str, float] | None = None,
     retry: bool = False,
     force: bool = False,
     rename: Mapping[str, str] | None = None,
@@ -135,6 +139,9 @@ def sweep(
             (:class:`madbench.grid.GridFile`) and replace the keys of the file.
         vary: Settings in which rows differ: ``{"model.mix_rank": [4, 8]}``, or ``"model.mix_rank=4,8"``.
         overrides: Changes that all rows share, as for :func:`run`.
+        compare: True to return the comparison of the rows with the baseline, with the columns of
+            :func:`madbench.compare`. The tasks must be of one suite.
+        within: The margin of a test of equivalence, as for :func:`madbench.compare`. Only with ``compare``.
         retry: True to train failed runs again, like ``madbench sweep --retry``.
 
     Returns:
@@ -142,6 +149,8 @@ def sweep(
         ``label``, one per varied key, and those that :mod:`madbench.suites.scoring` describes. Accuracies are in
         percent, losses in nats per token.
     """
+    if within is not None and not compare:
+        raise no_effect("within", "without compare=True")
     keys: dict[str, Any] = {name: arguments.get(name) for name in GridArguments.__annotations__}
     if keys["vary"] is not None and not isinstance(keys["vary"], Mapping):
         keys["vary"] = parse_axes(words_of(keys["vary"]))
@@ -155,7 +164,9 @@ def sweep(
     source = grid if is_grid_file(grid) else texts_of(grid)
     loaded = load_grid(source, {name: value for name, value in keys.items() if value is not None})
     use_names(names_in_use().completed_by(loaded.names))
-    experiment, results = _train(loaded, arguments, Policy(redo=force, retry=retry))
+    experiment, results = _train(loaded, arguments, Policy(redo=force, retry=retry), compares=compare)
+    if compare:
+        return ShownFrame.from_table(rows_table(results, within))
     scores = results.scores
     by_name = {row.name: row.row for row in experiment.rows}
     changes = {name: settings_of(row.changes) for name, row in by_name.items()}
@@ -184,18 +195,21 @@ def _experiment_options(arguments: Mapping[str, Any]) -> ExperimentOptions:
     return ExperimentOptions(data=CorpusOptions(**corpus), **field_values(ExperimentOptions, arguments))
 
 
-def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Experiment, Results]:
+def _train(
+    grid: Grid, arguments: Mapping[str, Any], policy: Policy, compares: bool = False
+) -> tuple[Experiment, Results]:
     """Train the jobs of a grid. Return its experiment and its results.
 
     ``arguments`` are the keyword arguments of the public function that was called, such as :func:`run`. They may have
     the options for planning an experiment and those of :data:`EXECUTION`. ``policy`` has the rules that this function
-    takes as parameters of its own, ``force`` and ``retry``; ``arguments`` may set its other fields.
+    takes as parameters of its own, ``force`` and ``retry``; ``arguments`` may set its other fields. ``compares`` is
+    True if the rows will be compared, so that they must be of one suite.
 
     During training a terminal shows a progress bar. A notebook also shows the running jobs. Otherwise every job that
     ends is a line of stderr, as on the command line. It is printed and not logged, because a script that does not
     configure ``logging`` would show no message of level INFO.
 
-    Raises ``TrainingError`` if some of the jobs failed.
+    Raises ``TrainingError`` if some of the jobs failed, and ``ConfigError`` for rows that cannot be compared.
     """
     policy = replace(policy, **field_values(Policy, arguments))
     tracking = TrackOptions(**field_values(TrackOptions, arguments))
@@ -204,6 +218,8 @@ def _train(grid: Grid, arguments: Mapping[str, Any], policy: Policy) -> tuple[Ex
     options, device = machines.resolve(options, arguments.get("device", SharedOptions.device))
     planning = _experiment_options({**arguments, "device": device})
     experiment = prepare(grid, replace(planning, is_remote=options.executor is not None))
+    if compares and len(experiment.suites) > 1:
+        raise ConfigError("compare=True is for the rows of one suite; choose its tasks with tasks")
     console = Console(stderr=True)
 
     def show_text(text: str) -> None:

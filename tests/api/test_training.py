@@ -96,6 +96,24 @@ def test_a_failed_job_is_an_error_and_a_diverged_one_a_result(tmp_path, fake_exe
 
 
 @pytest.mark.slow
+def test_a_sweep_compares_its_rows_as_compare_does(tmp_path, fake_executor):
+    choices = {"overrides": TINY, "tasks": ["compression"], "results": tmp_path}
+    rows = madbench.sweep(["S", "R"], **choices, seeds=[0, 1, 2], device="cpu", compare=True, within=2)
+    of_labels = madbench.compare(["S", "R"], **choices, within=2)
+    assert list(rows.columns) == list(of_labels.columns) and rows.label.tolist() == ["R"]
+    assert rows.verdict.tolist() == of_labels.verdict.tolist() and set(rows.equivalence) == set(of_labels.equivalence)
+
+
+def test_a_sweep_refuses_a_comparison_that_it_cannot_make(tmp_path, fake_executor):
+    choices = {"results": tmp_path, "device": "cpu", "overrides": TINY}
+    with pytest.raises(ConfigError, match="within has no effect without compare=True"):
+        madbench.sweep("S", tasks=["compression"], within=2, **choices)
+    with pytest.raises(ConfigError, match="compare=True is for the rows of one suite"):
+        madbench.sweep(["S", "R"], tasks=["compression", "colliding"], compare=True, **choices)
+    assert not fake_executor.jobs
+
+
+@pytest.mark.slow
 def test_a_sweep_trains_failed_runs_again_only_with_retry(tmp_path, fake_executor):
     choices = {"set": {"model.d_model": 16}, "tasks": ["compression"], "device": "cpu", "results": tmp_path}
     fake_executor.records = {"S": Record("failed", error="crash")}
