@@ -24,6 +24,7 @@ from madbench.execute.base import ForceOption, Policy, seconds_of
 from madbench.execute.options import Compile, MachineOptions, RunOptions, parse_group
 from madbench.grid import Mode
 from madbench.jobs import Fidelity
+from madbench.labels import Labels
 from madbench.suites.options import BudgetName, canonical_budget
 from madbench.trackers.options import TrackOptions
 
@@ -132,7 +133,7 @@ class PythonArguments:
     :func:`with_arguments` takes their defaults and sentences from here.
     """
 
-    labels: str | Sequence[str] = ()
+    labels: Labels = ()
     """Labels or sets of labels, such as "G-cg-q-12o" or ["{S,R}-c", "@table1"]."""
     overrides: Changes = ()
     """Changes to the profile, such as "training.epochs=20" or {"training.epochs": 20}."""

@@ -20,7 +20,7 @@ from madbench.api.arguments import ChoiceArguments, field_values, with_arguments
 from madbench.api.calls import public
 from madbench.config.allowed import with_checked_arguments
 from madbench.errors import no_effect
-from madbench.labels import expand
+from madbench.labels import Label, Labels, expand
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ class StoredResults:
 
     @public
     @with_arguments(ChoiceArguments, Choice)
-    def select(self, labels: str | Sequence[str] = (), **chosen: Unpack[ChoiceArguments]) -> Selection:
+    def select(self, labels: Labels = (), **chosen: Unpack[ChoiceArguments]) -> Selection:
         """Select the stored runs of ``labels`` under one protocol per suite.
 
         The store is not read before a method of the selection, such as ``table``, is called.
@@ -52,7 +52,7 @@ def open(results: Path | str = "results") -> StoredResults:
 @public
 @with_arguments(ChoiceArguments, Choice)
 def table(
-    labels: str | Sequence[str] = (),
+    labels: Labels = (),
     *,
     results: Path | str = "results",
     ranks: bool = False,
@@ -89,7 +89,7 @@ def table(
 @public
 @with_arguments(ChoiceArguments, Choice)
 def compare(
-    labels: Sequence[str],
+    labels: Sequence[str | type | Label],
     *,
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
@@ -118,7 +118,7 @@ def compare(
 @public
 @with_arguments(ChoiceArguments, Choice)
 def attribute(
-    labels: str | Sequence[str] = (),
+    labels: Labels = (),
     *,
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
@@ -136,7 +136,7 @@ def attribute(
 @public
 @with_arguments(ChoiceArguments, Choice)
 def audit(
-    labels: str | Sequence[str] = (),
+    labels: Labels = (),
     *,
     results: Path | str = "results",
     against: str | None = None,
@@ -162,7 +162,7 @@ def audit(
 @public
 @with_arguments(ChoiceArguments, Choice)
 def findings(
-    labels: str | Sequence[str] = (),
+    labels: Labels = (),
     *,
     results: Path | str = "results",
     rename: Mapping[str, str] | None = None,
@@ -185,7 +185,7 @@ def findings(
 @with_arguments(ChoiceArguments, Choice)
 def plot(
     figure: str,
-    labels: str | Sequence[str] = (),
+    labels: Labels = (),
     *,
     width: Width | None = None,
     title: bool = True,

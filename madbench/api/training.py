@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from madbench.experiment import Experiment, ExperimentOptions, prepare
 from madbench.experiment.options import GridOptions, SharedOptions, TrainingCorpus
 from madbench.files import make_printable
 from madbench.grid import GridFile, is_grid_file, load_grid, parse_axes
-from madbench.labels import expand, texts_of
+from madbench.labels import Labels, expand, texts_of
 from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row
 from madbench.store.runs import Snapshot
@@ -54,7 +54,7 @@ LANGUAGE_TASK = "language_model"
 @public
 @with_arguments(RunArguments, GridOptions, TrainingCorpus, SharedOptions, *EXECUTION)
 def run(
-    labels: str | Sequence[str],
+    labels: Labels,
     *,
     force: bool = False,
     rename: Mapping[str, str] | None = None,
@@ -77,7 +77,7 @@ def run(
 @public
 @with_arguments(PlanArguments, GridOptions, TrainingCorpus, SharedOptions)
 def plan(
-    labels: str | Sequence[str],
+    labels: Labels,
     *,
     rename: Mapping[str, str] | None = None,
     **arguments: Unpack[PlanArguments],
@@ -95,7 +95,7 @@ def plan(
 @public
 @with_arguments(LanguageArguments, TrainingCorpus, SharedOptions, *EXECUTION)
 def run_language_model(
-    labels: str | Sequence[str],
+    labels: Labels,
     *,
     profile: Path | str = "tiny",
     force: bool = False,
@@ -123,7 +123,7 @@ def run_language_model(
     SweepArguments, GridFile, TrainingCorpus, SharedOptions, *EXECUTION, unset=GridArguments.__annotations__
 )
 def sweep(
-    grid: str | Path | Sequence[str],
+    grid: Path | Labels,
     *,
     compare: bool = False,
     within: float | Mapping[str, float] | None = None,
@@ -161,7 +161,7 @@ def sweep(
     if overrides := arguments.get("overrides"):
         keys["set"] = {**(keys["set"] or {}), **settings_of(changes_of(overrides))}
     check_is_not_imported()
-    source = grid if is_grid_file(grid) else texts_of(grid)
+    source = str(grid) if is_grid_file(grid) else texts_of(grid)
     loaded = load_grid(source, {name: value for name, value in keys.items() if value is not None})
     use_names(names_in_use().completed_by(loaded.names))
     experiment, results = _train(loaded, arguments, Policy(redo=force, retry=retry), compares=compare)
@@ -175,7 +175,7 @@ def sweep(
     return pd.concat([pd.DataFrame(first), scores.drop(columns="label")], axis=1)
 
 
-def _grid(labels: str | Sequence[str], arguments: Mapping[str, Any]) -> Grid:
+def _grid(labels: Labels, arguments: Mapping[str, Any]) -> Grid:
     """Make a grid with one row per label. ``arguments`` may have values for the fields of :class:`Grid`.
 
     If ``tasks`` is missing or None, the grid has the six tasks of MAD.

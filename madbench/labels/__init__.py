@@ -9,6 +9,7 @@ file (``@table1``), or as a neighborhood (``~LABEL``).
 
 from madbench.labels.family import Explanation, Label
 from madbench.labels.parsing import (
+    Labels,
     as_label,
     check_code,
     differing_factors,
@@ -45,9 +46,9 @@ from madbench.labels.registry import (
 from madbench.labels.sets import LabelSet, available_sets, expand
 
 __all__ = [
-    "REGISTRY", "Explanation", "Label", "LabelSet", "as_label", "available_sets", "broken_families", "check_code",
-    "contrast_order", "differing_factors", "every_label", "expand", "explain", "factor_names", "factors", "factors_in",
-    "factors_of_text", "families", "family_identity", "family_name", "family_of", "is_of_package",
+    "REGISTRY", "Explanation", "Label", "LabelSet", "Labels", "as_label", "available_sets", "broken_families",
+    "check_code", "contrast_order", "differing_factors", "every_label", "expand", "explain", "factor_names", "factors",
+    "factors_in", "factors_of_text", "families", "family_identity", "family_name", "family_of", "is_of_package",
     "is_shown_as_stored", "label_code", "label_identity", "levels", "loadable_families", "loaded_families",
     "missing_package", "mixer_names", "own_modules", "parse", "reading_problem", "text_of", "texts_of",
 ]  # fmt: skip

@@ -14,6 +14,9 @@ from madbench.labels.patterns import is_pattern, part_texts
 from madbench.labels.registry import REGISTRY, family_identity, family_of, loaded_families
 from madbench.labels.suggestions import message_with_suggestion
 
+Labels = str | type | Label | Sequence[str | type | Label]
+"""One or several labels or sets of labels. A class of a user's module stands for its label."""
+
 
 def text_of(value: Any) -> str:
     """Return the text of a label that is given as text, or as a Python object for which a family defines a label.

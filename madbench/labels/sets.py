@@ -15,8 +15,9 @@ from madbench import config
 from madbench.config import from_mapping, read_yaml
 from madbench.errors import ConfigError, LabelError, did_you_mean
 from madbench.labels.diagnosis import SHOWN, escape, point_at
+from madbench.labels.family import Label
 from madbench.labels.names import DisplayNames, typed_spelling
-from madbench.labels.parsing import parse, texts_of
+from madbench.labels.parsing import Labels, parse, texts_of
 from madbench.labels.patterns import is_pattern, join_pattern, split_pattern
 from madbench.labels.registry import family_of
 from madbench.plugins.paper_folders import files_of_papers
@@ -36,7 +37,7 @@ class LabelSet:
     """Display names in tables and figures, by label."""
 
 
-def expand(specs: Iterable[str], folder: Path = Path()) -> list[str]:
+def expand(specs: Labels | Iterable[str | type | Label], folder: Path = Path()) -> list[str]:
     """Return the canonical labels that ``specs`` name, in order and without duplicates.
 
     A spec is one of these, and paths in it are relative to ``folder``:
