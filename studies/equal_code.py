@@ -47,7 +47,8 @@ from madbench.files import write_atomically
 from madbench.identity.package import KNOWN_EQUAL, EqualDigests, equal_digests, gives_equal_bits
 from madbench.jobs import Job, Progress, StopTraining
 from madbench.store.archive import SUFFIX
-from madbench.store.runs import Run, Store
+from madbench.store.reading import Run
+from madbench.store.runs import Store
 from madbench.suites import suite_of
 from madbench.suites.code import PARTS, package_code
 from madbench.text.corpus import Corpus, open_corpus

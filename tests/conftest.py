@@ -80,7 +80,7 @@ def language_run():
     from dataclasses import replace
 
     from madbench.jobs import Record
-    from madbench.store.runs import Run
+    from madbench.store.reading import Run
     from sample_jobs import language_job
 
     tiny = language_job()

@@ -19,7 +19,7 @@ from madbench.analysis.rendering import Listing, without_nan
 from madbench.analysis.samples import samples_of, select_columns
 from madbench.analysis.scores import Results
 from madbench.errors import StoreError
-from madbench.store.runs import command_on
+from madbench.store.results_folder import command_on
 from madbench.suites import Suite, default_headline
 from madbench.suites.planning import LEAST_SEEDS
 from madbench.suites.published import published_numbers

@@ -9,7 +9,7 @@ from typing import Annotated
 from madbench.config import Override
 from madbench.config.options import EVERY_VERB, option
 from madbench.jobs import Budget
-from madbench.store.runs import RESULTS, ResultsOption
+from madbench.store.results_folder import RESULTS, ResultsOption
 from madbench.suites.options import FidelityOption, ProfileOption, budget_option, tasks_option
 
 

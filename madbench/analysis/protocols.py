@@ -13,7 +13,8 @@ from madbench.errors import StoreError
 from madbench.experiment.commands import option_words
 from madbench.jobs import Budget, Job
 from madbench.rows import Grid
-from madbench.store.runs import RESULTS, Run, command_on, training_command
+from madbench.store.reading import Run
+from madbench.store.results_folder import RESULTS, command_on, training_command
 from madbench.suites import Suite, main_suite
 from madbench.suites.profile import is_rate_change
 from madbench.suites.protocol import RatesTried, by_protocol, recognize_protocol

@@ -15,7 +15,7 @@ from madbench.jobs import Job
 from madbench.labels import every_label, expand, is_shown_as_stored, label_identity, reading_problem
 from madbench.store.columns import IndexEntry
 from madbench.store.index import Track
-from madbench.store.runs import Run, Snapshot, Store
+from madbench.store.reading import Run, Snapshot, StoredRuns
 from madbench.suites import Suite, broken_suites, main_suite, suites
 from madbench.suites.addressing import (
     has_profile,
@@ -40,7 +40,7 @@ class Query(Choice):
 
     given: Collection[str] = ()
     """The names of the fields that the user gave explicitly, even if the value is the default."""
-    given_store: Store | None = None
+    given_store: StoredRuns | None = None
     """The open store of :attr:`results`. If None, the store is opened when it is first needed."""
     track: Track = iter
     """Wraps an iteration over many runs, for example to show a progress bar."""
@@ -102,11 +102,11 @@ class Query(Choice):
         return list(suite.usual_tasks()) if self.requested_tasks is None else self.requested_tasks.get(suite.name, [])
 
     @functools.cached_property
-    def store(self) -> Store:
+    def store(self) -> StoredRuns:
         """The result store. It is opened and read on first use, with a warning for each damaged run."""
         store = self.given_store
         if store is None:
-            store = Snapshot.open(self.results, create=False)
+            store = Snapshot.open(self.results)
             store.track = self.track
         store.jobs()
         for problem in store.problems:
@@ -294,7 +294,7 @@ class Query(Choice):
         return any(protocol in self.protocols(suite) for suite in named_suites)
 
 
-def expand_stored(words: Sequence[str], store: Store | None) -> list[str]:
+def expand_stored(words: Sequence[str], store: StoredRuns | None) -> list[str]:
     """Expand words to labels as :func:`madbench.labels.expand` does, but keep words that are labels in ``store``.
 
     Only the known labels (:func:`known_labels`) are kept. ``store`` is None if no store is open.
@@ -306,7 +306,7 @@ def expand_stored(words: Sequence[str], store: Store | None) -> list[str]:
     return list(dict.fromkeys(itertools.chain.from_iterable(labels)))
 
 
-def known_labels(store: Store) -> frozenset[str]:
+def known_labels(store: StoredRuns) -> frozenset[str]:
     """The labels of those runs in ``store`` that can be shown with the code of this package alone."""
     return frozenset(job.label for name, job in store.jobs().items() if store.index_entries[name].is_known)
 

@@ -27,7 +27,7 @@ from madbench.files import output_file, parse_json, read_file, write_atomically
 from madbench.grid import GridFile, expand_grid
 from madbench.jobs import content_id
 from madbench.store.edited_code import earlier_runs
-from madbench.store.runs import Snapshot
+from madbench.store.reading import Snapshot
 from madbench.suites.planning import StoredCode, codes_of, plan_as_stored
 
 SUFFIX = ".registered.json"
@@ -106,7 +106,7 @@ def register(path: Path, results: Path, claims_from: str = "") -> tuple[Registra
         raise ConfigError(f"{path}: claims: no claim {short_repr(unknown[0])}{hint}; {remedy}")
     frozen = _claims(claim_names, claims, experiment, str(path))
     has_runs = (results / "runs").is_dir()
-    present = Snapshot.open(results, create=False).records({job.id for job in experiment.jobs}) if has_runs else {}
+    present = Snapshot.open(results).records({job.id for job in experiment.jobs}) if has_runs else {}
     content = {
         "form": FORM,
         "registered": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}",
@@ -159,7 +159,7 @@ def load_registration(path: Path, results: Path) -> tuple[Registration, Results]
         registration = replace(registration, claims_from=_resolve_claims(path, claims_from))
     if not (results / "runs").is_dir():
         raise StoreError(f"{results}: holds no runs; madbench sweep trains what was registered")
-    store = Snapshot.open(results, create=False)
+    store = Snapshot.open(results)
     with plan_as_stored(_codes(registration, store)):
         experiment = _prepare(registration.grid, results, str(path))
     if [job.id for job in experiment.jobs] != list(registration.jobs):

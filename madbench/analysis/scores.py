@@ -19,7 +19,7 @@ from madbench.labels import factors_of_text
 from madbench.labels.budgets import BUDGETS, MOST_MATCHED
 from madbench.labels.names import row_display_name
 from madbench.rows import SuiteRow, TableRows
-from madbench.store.runs import Store
+from madbench.store.reading import StoredRuns
 from madbench.suites import Suite
 from madbench.suites.code_marks import CodeMarks
 from madbench.suites.outcomes import JobOutcome, SettingKey, UntrainedScores, outcome_sentences, setting_key
@@ -49,10 +49,10 @@ def columns_of(table: TableRows) -> list[str]:
 class Results(TableRows):
     """The rows of a table with the results of their jobs, which are read once from ``store``."""
 
-    store: Store
+    store: StoredRuns
 
     @classmethod
-    def from_rows(cls, table: TableRows, store: Store) -> Results:
+    def from_rows(cls, table: TableRows, store: StoredRuns) -> Results:
         """The results of the rows of ``table``, such as an experiment, in ``store``."""
         return cls(table.grid, table.rows, store)
 

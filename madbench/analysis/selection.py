@@ -21,7 +21,7 @@ from madbench.errors import ConfigError, LabelError, MadbenchError, StoreError, 
 from madbench.labels import reading_problem
 from madbench.labels.sets import expand
 from madbench.rows import Grid, Row, SuiteRow
-from madbench.store.runs import command_on, training_command
+from madbench.store.results_folder import command_on, training_command
 from madbench.suites import Suite, suites
 from madbench.suites.addressing import beside_profiles
 

@@ -21,7 +21,8 @@ from madbench.jobs import Job
 from madbench.labels.traits import SOMETIMES_UNUSED
 from madbench.rows import Row, SuiteRow
 from madbench.store.columns import StoredProfile
-from madbench.store.runs import Run, command_on, training_command
+from madbench.store.reading import Run
+from madbench.store.results_folder import command_on, training_command
 from madbench.suites import Suite, main_suite, suites
 from madbench.suites.addressing import profile_named, tasks_in_order
 from madbench.suites.overrides import Plan, check_effect

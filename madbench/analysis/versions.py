@@ -18,7 +18,7 @@ from madbench.jobs import Job
 from madbench.labels import label_identity
 from madbench.rows import SuiteRow
 from madbench.store.edited_code import counts_by_file
-from madbench.store.runs import Store
+from madbench.store.reading import StoredRuns
 from madbench.suites.code import listed_code
 from madbench.suites.identity import mixer_version, without_code
 from madbench.tasks import task_source
@@ -33,7 +33,7 @@ class Versions:
     """
 
     jobs: Mapping[str, Job]
-    store: Store
+    store: StoredRuns
     warn: Callable[[str], None]
     is_shown_as_stored: Callable[[str], bool]
 

@@ -42,7 +42,7 @@ from madbench.grid import GridFile, is_grid_file, load_grid, parse_axes
 from madbench.labels import Labels, expand, texts_of
 from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row
-from madbench.store.runs import Snapshot
+from madbench.store.reading import Snapshot
 from madbench.suites import main_suite, suite_of_task
 from madbench.suites.scoring import scoring_of
 from madbench.text.options import CorpusOptions
@@ -240,7 +240,7 @@ def _train(
             show(event)
 
         summary = experiment.execute(on_event, options, policy)
-    store = Snapshot.open(experiment.results, create=False)
+    store = Snapshot.open(experiment.results)
     records = store.records(job.id for job in experiment.jobs).values()
     stored = [record for record in records if record.status == "failed"]
     if failed := max(summary.failed, len(stored)):  # a job that failed now may keep its earlier result

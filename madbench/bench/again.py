@@ -25,7 +25,8 @@ from madbench.execute.products import DETAIL
 from madbench.jobs import Job, Record
 from madbench.mixers.ops import products
 from madbench.store.format import read_run
-from madbench.store.runs import Run, Store
+from madbench.store.reading import Run
+from madbench.store.runs import Store
 from madbench.suites import size_of, suite_of
 from madbench.text.corpus import Corpus
 from madbench.training.loop import train

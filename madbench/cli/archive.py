@@ -13,7 +13,8 @@ from madbench.cli.shared.parameters import output_option
 from madbench.cli.shared.printing import count_text, track_progress
 from madbench.config.options import option
 from madbench.errors import ConfigError, StoreError, no_effect
-from madbench.store.runs import Store, command_on
+from madbench.store.reading import StoredRuns
+from madbench.store.results_folder import command_on
 
 
 def archive(
@@ -81,7 +82,7 @@ def archive(
     print(f"read it with: madbench import {shlex.quote(str(output))}")
 
 
-def _chosen_runs(words: list[str] | None, stored_options: StoredOptions) -> tuple[Store, list[str]]:
+def _chosen_runs(words: list[str] | None, stored_options: StoredOptions) -> tuple[StoredRuns, list[str]]:
     """The store, and the ids of the runs to archive: those with a result among the runs that words and options choose.
 
     If the user gives neither words nor options, all runs are chosen. Raises ``StoreError`` if no chosen run has a
@@ -114,7 +115,7 @@ def _write_tables(words: list[str] | None, stored_options: StoredOptions, output
     _print_other_code(store, ids)
 
 
-def _print_other_code(store: Store, ids: list[str]) -> None:
+def _print_other_code(store: StoredRuns, ids: list[str]) -> None:
     """Print sentences about runs that were trained by other code than the installed one, if there are any."""
     from madbench.suites.code_marks import CodeMarks
 

@@ -21,7 +21,7 @@ from madbench.config import short_repr
 from madbench.config.options import EVERY_VERB, argument, option
 from madbench.errors import ConfigError, StoreError, did_you_mean, no_effect
 from madbench.labels import expand
-from madbench.store.runs import training_command
+from madbench.store.results_folder import training_command
 from madbench.suites import suites
 from madbench.suites.addressing import tasks_by_suite
 

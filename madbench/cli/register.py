@@ -9,7 +9,7 @@ from madbench.cli.shared import options
 from madbench.cli.shared.printing import count_text
 from madbench.config import seed_list
 from madbench.config.options import argument
-from madbench.store.runs import command_on
+from madbench.store.results_folder import command_on
 
 
 def register(

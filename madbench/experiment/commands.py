@@ -11,7 +11,7 @@ from madbench.jobs import Budget, Job
 from madbench.labels import is_shown_as_stored
 from madbench.labels.budgets import budget_words
 from madbench.rows import Grid, SuiteRow
-from madbench.store.runs import RESULTS
+from madbench.store.results_folder import RESULTS
 from madbench.suites.corpora import StoredCorpus
 from madbench.suites.protocol import Protocol
 from madbench.suites.suite_profiles import OWN_PROFILE

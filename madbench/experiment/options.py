@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from madbench.config.options import option
-from madbench.store.runs import RESULTS, ResultsOption
+from madbench.store.results_folder import RESULTS, ResultsOption
 from madbench.suites.options import BudgetOption, FidelityOption, ProfileOption, tasks_option
 from madbench.text.options import CorpusOptions
 

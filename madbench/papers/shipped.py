@@ -21,7 +21,8 @@ from madbench.papers.making import Measure, Request, jobs_of
 from madbench.rows import Grid
 from madbench.store.archive import SUFFIX, unpack
 from madbench.store.format import load_json, read_job
-from madbench.store.runs import Snapshot, Store
+from madbench.store.reading import Snapshot
+from madbench.store.runs import Store
 
 if TYPE_CHECKING:
     from madbench.analysis.scores import Results
@@ -115,7 +116,7 @@ def results_in(request: Request, measure: Measure) -> Results | None:
     from madbench.analysis.scores import Results
 
     experiment = _prepare(request, measure)
-    return None if experiment.missing else Results.from_rows(experiment, Snapshot.open(request.results, create=False))
+    return None if experiment.missing else Results.from_rows(experiment, Snapshot.open(request.results))
 
 
 def _prepare(request: Request, measure: Measure) -> Experiment:

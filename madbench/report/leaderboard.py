@@ -19,7 +19,8 @@ from madbench.jobs import Job
 from madbench.report.rendering import render
 from madbench.report.tables import Heading, PageCell, PageTable, RowGroup, result_page_table
 from madbench.store.archive import SUFFIX, unpack
-from madbench.store.runs import Run, Snapshot, Store
+from madbench.store.reading import Run, Snapshot, StoredRuns
+from madbench.store.runs import Store
 from madbench.suites import Suite, suites
 from madbench.suites.protocol import Protocol, by_protocol, protocol_id, rate_changes
 
@@ -85,7 +86,7 @@ def leaderboard(
                 f"{len(report.conflicts):,} runs of {name} have other numbers than in {first}, which counts."
             )
         left_out += report.problems
-    snapshot, boards = Snapshot.open(work, create=False), list[ProtocolTable]()
+    snapshot, boards = Snapshot.open(work), list[ProtocolTable]()
     for suite in suites().values():
         known_runs, unreadable = _known_runs(suite, snapshot.runs(with_curves=False, suite=suite.name))
         left_out += unreadable
@@ -118,7 +119,12 @@ def _known_runs(suite: Suite, runs: Iterable[Run]) -> tuple[list[Run], list[str]
 
 
 def _results(
-    suite: Suite, protocol: str, jobs: Sequence[Job], store: Store, profile: str | None, warn: Callable[[str], None]
+    suite: Suite,
+    protocol: str,
+    jobs: Sequence[Job],
+    store: StoredRuns,
+    profile: str | None,
+    warn: Callable[[str], None],
 ) -> Results:
     """The results of ``jobs``, the stored jobs of one protocol, under the shipped profile that trained them.
 

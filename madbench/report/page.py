@@ -51,7 +51,8 @@ from madbench.report.tables import (
     result_page_table,
 )
 from madbench.rows import SuiteRow
-from madbench.store.runs import Store, command_on
+from madbench.store.reading import StoredRuns
+from madbench.store.results_folder import command_on
 from madbench.suites import Column, suites
 from madbench.suites.protocol import Protocol, protocol_id
 from madbench.suites.scoring import scoring_of
@@ -151,7 +152,7 @@ def report_page(
     return ReportPage(len(runs), missing, content)
 
 
-def _with_failed(rows: Sequence[SuiteRow], store: Store) -> list[SuiteRow]:
+def _with_failed(rows: Sequence[SuiteRow], store: StoredRuns) -> list[SuiteRow]:
     """``rows`` with the failed jobs of their protocol added, if it trains on a corpus. Otherwise, they are unchanged.
 
     All ``rows`` must have one protocol. Rows of runs on a corpus are made from the stored runs with a result, so they
@@ -270,7 +271,7 @@ def _counts(runs: Sequence[ReportedRun]) -> list[tuple[str, str]]:
     return [*counts, (f"{done:,} / {len(runs):,}", "jobs done")]
 
 
-def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], store: Store) -> list[tuple[str, str]]:
+def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], store: StoredRuns) -> list[tuple[str, str]]:
     """Pairs (name, value) of texts on the protocols, seeds and machines of the runs, for a table on the page."""
     properties = []
     for protocol in protocols:
@@ -298,7 +299,7 @@ def _properties(protocols: Iterable[Protocol], runs: Sequence[ReportedRun], stor
         texts = [f"{value} ({count:,} runs)" if len(times) > 1 else value for value, count in times.most_common()]
         properties.append((heading, "; ".join(texts) or "not recorded"))
     properties.append(("Runs ended", _dates(runs)))
-    return [*properties, ("Store", str(store.root))]
+    return [*properties, ("StoredRuns", str(store.root))]
 
 
 def _text(value: object) -> str:
@@ -380,7 +381,7 @@ def _svg(name: str, frame: pd.DataFrame, folder: Path) -> str:
     return content
 
 
-def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: Store) -> dict[str, Any]:
+def _data(runs: Sequence[ReportedRun], effects: AttributionTable, store: StoredRuns) -> dict[str, Any]:
     """The data for the script of the page, as JSON values by name, such as the runs and their curves."""
     folder = store.root / "runs"
     drawn_runs = {i: run for i, run in enumerate(runs) if run.counts or run.status == "diverged"}

@@ -28,6 +28,7 @@ from madbench.files import explain_os_errors, is_name, output_file, read_file, w
 from madbench.jobs import Record
 from madbench.store.format import MEASUREMENTS, encode, json_bytes, load_json, measurement_name
 from madbench.store.index import Track
+from madbench.store.reading import StoredRuns
 from madbench.store.runs import Store
 from madbench.store.sources import is_known, is_source, places_of, sources_of
 from madbench.store.tar import TarReader, UnpackingLimits, read_tar
@@ -67,7 +68,7 @@ class PackResult:
 
 
 def pack(
-    store: Store,
+    store: StoredRuns,
     ids: Iterable[str],
     path: Path,
     with_weights: bool = False,
@@ -146,7 +147,7 @@ def _add_measurements(store: Store, unpacked: Store, job_id: str) -> None:
             store.measure(job_id, new.name, new.values, new.details, new.settings)
 
 
-def _unknown_files(store: Store, job_id: str) -> list[str]:
+def _unknown_files(store: StoredRuns, job_id: str) -> list[str]:
     """One line for each file of a run that is neither weights nor source code. Such a file may be a program.
 
     Only files that the record of the run lists are examined.
@@ -157,7 +158,7 @@ def _unknown_files(store: Store, job_id: str) -> list[str]:
 
 
 def _files_of(
-    store: Store, job_id: str, with_weights: bool, with_folders: bool, with_source: bool, packed: PackResult
+    store: StoredRuns, job_id: str, with_weights: bool, with_folders: bool, with_source: bool, packed: PackResult
 ) -> Iterator[tuple[str, bytes | Path]]:
     """Yield the name and the content of each file of a run for an archive, sorted by name. Contents are bytes or paths.
 

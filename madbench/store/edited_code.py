@@ -11,7 +11,7 @@ from madbench.errors import StoreError
 from madbench.identity.listing import code_state
 from madbench.jobs import Job
 from madbench.labels.names import display_name
-from madbench.store.runs import Snapshot, Store
+from madbench.store.reading import Snapshot, StoredRuns
 from madbench.suites.code import listed_code
 from madbench.suites.code_marks import UNRECORDED, CodeMarks, of_other_version, runs_of
 from madbench.suites.identity import without_code
@@ -49,7 +49,7 @@ class EarlierRuns:
         return f"{self.runs_text} had other code, or {UNRECORDED}; training again"
 
 
-def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
+def earlier_runs(jobs: Iterable[Job], store: StoredRuns) -> list[EarlierRuns]:
     """The counts of stored runs that differ from a job in ``jobs`` only in code outside of this package.
 
     Jobs that are stored themselves are ignored. :func:`counts_by_file` says how runs are counted.
@@ -65,7 +65,7 @@ def earlier_runs(jobs: Iterable[Job], store: Store) -> list[EarlierRuns]:
     return counts_by_file([(job, planned_job) for job, planned_job in alike if planned_job], store)
 
 
-def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: Store) -> list[EarlierRuns]:
+def counts_by_file(pairs: Sequence[tuple[Job, Job]], store: StoredRuns) -> list[EarlierRuns]:
     """Count stored runs per label or task and per changed file of the user's code.
 
     Each pair has the job of a stored run, and a planned job that differs from it only in the user's code. Failed,
@@ -95,7 +95,7 @@ def notes_on_earlier_code(jobs: Iterable[Job], results: Path) -> list[str]:
     by_id = {job.id: job for job in jobs}
     with suppress(StoreError, OSError):  # training itself reports a damaged store
         if (results / "runs").is_dir():
-            store = Snapshot.open(results, create=False)
+            store = Snapshot.open(results)
             records = {name: record for name, record in store.records(set(by_id)).items() if record.status != "failed"}
             labels_and_code = [
                 (by_id[name].label, store.run_code(by_id[name], record.details)) for name, record in records.items()

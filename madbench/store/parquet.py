@@ -18,7 +18,7 @@ from madbench.errors import require
 from madbench.files import new_folder
 from madbench.store.archive import public_record
 from madbench.store.index import Track
-from madbench.store.runs import Run, Store
+from madbench.store.reading import Run, StoredRuns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -27,7 +27,7 @@ NEEDED = "--format parquet"
 EXTRA = "parquet"
 
 
-def write_parquet(store: Store, ids: Iterable[str], folder: Path, track: Track = iter) -> None:
+def write_parquet(store: StoredRuns, ids: Iterable[str], folder: Path, track: Track = iter) -> None:
     """Write the runs with these ids to ``folder``, which must not exist, as three Parquet files.
 
     The folder appears when all files are complete. Raises ``MissingExtraError`` without pyarrow, and ``StoreError`` for
@@ -57,7 +57,7 @@ def run_row(run: Run) -> dict[str, object]:
     return {"id": run.job.id, **flatten(nested_values), **values}
 
 
-def _measurement_rows(store: Store, job_id: str) -> Iterator[dict[str, object]]:
+def _measurement_rows(store: StoredRuns, job_id: str) -> Iterator[dict[str, object]]:
     for measurement in store.measurements(job_id):
         settings = json.dumps(measurement.settings, sort_keys=True)
         for name, value in measurement.values.items():

@@ -12,7 +12,8 @@ from madbench.config.allowed import with_checked_arguments
 from madbench.errors import StoreError
 from madbench.jobs import WEIGHTS
 from madbench.labels import parse
-from madbench.store.runs import Snapshot, Store, command_on
+from madbench.store.reading import Snapshot, StoredRuns
+from madbench.store.results_folder import command_on
 from madbench.suites import suite_of
 from madbench.suites.addressing import tasks_by_suite
 from madbench.suites.changes import setting_change
@@ -50,7 +51,7 @@ def load(
 
     if not os.path.isfile(run):
         task_names = [tasks] if isinstance(tasks, str) else tasks if tasks is None else list(tasks)
-        run = stored_weights(str(run), Snapshot.open(Path(results), create=False), is_of_text=False, tasks=task_names)
+        run = stored_weights(str(run), Snapshot.open(Path(results)), is_of_text=False, tasks=task_names)
     elif tasks is not None:
         raise StoreError(f"{run}: a file of one run, of which tasks={short_repr(tasks)} chooses nothing")
     with kept_random_state():
@@ -58,7 +59,7 @@ def load(
     return model
 
 
-def stored_weights(name: str, store: Store, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
+def stored_weights(name: str, store: StoredRuns, is_of_text: bool, tasks: Sequence[str] | None) -> Path:
     """The file with the weights of the only stored run that matches ``name``, a label or the start of a run's id.
 
     Runs without weights do not match. If ``is_of_text`` is true, only language models match. If ``tasks`` is given,

@@ -28,7 +28,8 @@ from madbench.cli.shared.options import StoredOptions
 from madbench.errors import ConfigError, LabelError, StoreError
 from madbench.execute import local
 from madbench.jobs import Record
-from madbench.store.runs import Snapshot, Store
+from madbench.store.reading import Snapshot
+from madbench.store.runs import Store
 from madbench.suites import size_of
 from references import interval_of, p_of, terms
 
@@ -116,7 +117,7 @@ def test_a_plan_is_printed_and_shown_in_a_notebook(stored_arguments, tmp_path):
 
 
 def test_a_notebook_shows_a_stored_run(stored_arguments, language_run):
-    run = next(iter(Snapshot.open(stored_arguments["results"], create=False).runs()))
+    run = next(iter(Snapshot.open(stored_arguments["results"]).runs()))
     html = run._repr_html_()
     assert (
         f"run {run.job.id}" in html and f"<td>{run.job.label}</td><td>compression</td><td>{run.job.seed}</td>" in html

@@ -12,7 +12,8 @@ from madbench.bench.again import RepeatableRuns, RepeatedRun, rows_by_task
 from madbench.execute.products import DETAIL
 from madbench.jobs import Record
 from madbench.mixers.ops import products
-from madbench.store.runs import Run, Store
+from madbench.store.reading import Run
+from madbench.store.runs import Store
 from sample_jobs import mad_job
 from stored_samples import RECORD
 

@@ -17,7 +17,7 @@ import madbench
 from command_line import Ended, invoke, main, refuse, store
 from madbench.execute import local
 from madbench.jobs import Record
-from madbench.store.runs import Run
+from madbench.store.reading import Run
 from madbench.suites.mad.suite import MAD
 from madbench.training import cost
 from small_profiles import counts, profile_text, with_setting

@@ -21,7 +21,8 @@ from madbench.errors import ConfigError
 from madbench.experiment import ExperimentOptions
 from madbench.experiment import prepare as prepare_experiment
 from madbench.grid import load_grid
-from madbench.store.runs import Run, Store
+from madbench.store.reading import Run
+from madbench.store.runs import Store
 from madbench.suites.language.trial import LanguageTrial
 from madbench.text.corpus import open_corpus
 from madbench.text.options import CorpusOptions, PrepareOptions

@@ -22,7 +22,8 @@ from madbench.papers.hypermlp.adaptation import (
     judge_sides,
 )
 from madbench.papers.making import Request, jobs_of, measure_of, seeds_of
-from madbench.store.runs import Snapshot, Store
+from madbench.store.reading import Snapshot
+from madbench.store.runs import Store
 from madbench.suites.signals.suite import SIGNALS, SignalProfile
 from madbench.suites.signals.trial import SignalTrial
 from madbench.tasks.signals import Digits
@@ -62,7 +63,7 @@ def test_a_claim_on_settings_is_decided_by_its_rows(tmp_path):
                 value = values[job.seed] / 100
                 metrics = {"accuracy": value, "selection_accuracy": value, "ceiling": 1.0}
                 store.finish(job, Record("finished", metrics, [], {"budget_ratio": 1.0}), replace=True)
-        made = measure_of(asked.item).decide(asked, Results.from_rows(planned, Snapshot.open(tmp_path, create=False)))
+        made = measure_of(asked.item).decide(asked, Results.from_rows(planned, Snapshot.open(tmp_path)))
         return made.verdicts["VO gate above QK gate, compression"]
 
     high, low = [60 + 0.3 * seed for seed in range(12)], [40 + 0.4 * (seed * 5 % 12) for seed in range(12)]

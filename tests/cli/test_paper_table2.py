@@ -27,7 +27,8 @@ from madbench.papers.hypermlp.table2 import (
     stored_benchmarks,
 )
 from madbench.papers.making import Request, jobs_of
-from madbench.store.runs import Snapshot, Store
+from madbench.store.reading import Snapshot
+from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE, LanguageProfile
 from madbench.suites.published import profile_scores
 from madbench.text.corpus import imagined_corpus
@@ -121,7 +122,7 @@ def test_table2_trains_evaluates_and_ranks_two_labels(hens, request_of, tmp_path
         with store.lock(job) as work:
             corpora = {row.protocol.corpus.digest: row.protocol.corpus for row in experiment.rows}
             store.finish(job, train_job(job, work, lambda progress: None, corpora=corpora))
-    results = Results.from_rows(experiment, Snapshot.open(asked.results, create=False))
+    results = Results.from_rows(experiment, Snapshot.open(asked.results))
     made = Table2().decide(asked, results)
     own, of_13, of_340 = made.tables
     headings, lines = own.text_rows()
@@ -130,7 +131,7 @@ def test_table2_trains_evaluates_and_ranks_two_labels(hens, request_of, tmp_path
     assert sum(float(line[3]) for line in lines) == 3
     measured = {job.id: store.measurements(job.id) for job in experiment.jobs}
     assert [len(of_run) for of_run in measured.values()] == [2, 2]
-    again = Table2().decide(asked, Results.from_rows(experiment, Snapshot.open(asked.results, create=False)))
+    again = Table2().decide(asked, Results.from_rows(experiment, Snapshot.open(asked.results)))
     assert again.tables[0].text_rows() == own.text_rows()
     files = [*(asked.results / "runs").glob("*/measurements/*.json")]
     assert len(files) == 4
@@ -138,7 +139,7 @@ def test_table2_trains_evaluates_and_ranks_two_labels(hens, request_of, tmp_path
     for job, value in zip(experiment.jobs, (0.5, 0.25)):  # every run has HellaSwag, and one of two BoolQ
         store.measure(job.id, "benchmark", {"acc_norm": value}, {}, {"task": "hellaswag", "shots": 0})
     store.measure(experiment.jobs[0].id, "benchmark", {"acc": 0.9}, {}, {"task": "boolq", "shots": 0})
-    joined = Table2().decide(asked, Results.from_rows(experiment, Snapshot.open(asked.results, create=False))).tables[0]
+    joined = Table2().decide(asked, Results.from_rows(experiment, Snapshot.open(asked.results))).tables[0]
     headings, lines = joined.text_rows()
     assert headings == ["Label", "continuation", "repetition", "HS", "Avg Rank", "#Top1", "n"]
     assert [line[3] for line in lines] == ["0.500", "0.250"] and "HS of lm-evaluation-harness" in joined.caption

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from madbench.store.runs import Run
+from madbench.store.reading import Run
 from madbench.suites.language.suite import LANGUAGE
 from madbench.suites.protocol import Protocol, recognize_protocol
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from madbench.errors import StoreError
 from madbench.jobs import SCHEMA, Job, Record
 from madbench.store import format as run_format
-from madbench.store.format import NAMES, encode
-from madbench.store.runs import DamagedRunError, Store
+from madbench.store.format import NAMES, DamagedRunError, encode
+from madbench.store.runs import Store
 from stored_samples import RECORD, comparable_content, make_job, records
 
 

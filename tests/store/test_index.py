@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from madbench.files import remove
 from madbench.jobs import Record
 from madbench.store import index as run_index
-from madbench.store import runs
+from madbench.store import reading
 from madbench.store.columns import entry_of, stamp
 from madbench.store.format import NAMES, encode
 from madbench.store.index import RunIndex
-from madbench.store.runs import Snapshot, Store
+from madbench.store.reading import Snapshot
+from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD
 from stored_samples import comparable_content, make_job, records
 
@@ -88,8 +89,8 @@ def indexed_names(store: Store) -> set[str]:
 def watch_reads(monkeypatch) -> list[str]:
     """The names of the folders that are read from now on."""
     names = []
-    read = runs.read_run
-    monkeypatch.setattr(runs, "read_run", lambda folder, *words: names.append(folder.name) or read(folder, *words))
+    read = reading.read_run
+    monkeypatch.setattr(reading, "read_run", lambda folder, *words: names.append(folder.name) or read(folder, *words))
     return names
 
 
@@ -488,7 +489,7 @@ def test_a_run_that_can_no_longer_be_read_has_no_entry(store):
 
 def test_runs_have_an_entry_if_the_index_cannot_be_written(store):
     (store.root / "index").write_text("a file")
-    snapshot = Snapshot.open(store.root, create=False)
+    snapshot = Snapshot.open(store.root)
     assert snapshot.jobs().keys() == snapshot.index_entries.keys() == {job.id for job in JOBS}
 
 

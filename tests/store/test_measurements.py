@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from madbench.errors import StoreError
 from madbench.jobs import Record
 from madbench.store import index as run_index
-from madbench.store import runs
-from madbench.store.format import Measurement
-from madbench.store.runs import DamagedRunError, Store
+from madbench.store import reading
+from madbench.store.format import DamagedRunError, Measurement
+from madbench.store.runs import Store
 from stored_samples import RECORD, comparable_content, letters, make_job, names, numbers, records
 
 ID = make_job().id
@@ -76,7 +76,7 @@ def test_measuring_a_run_keeps_its_index_entry_valid(store, monkeypatch):
     monkeypatch.setattr(run_index, "present_tick", lambda folder: folder.mkdir(exist_ok=True) or "")
     expected = list(store.runs(with_curves=False))
     store.measure(ID, "x", {"loss": 1})
-    monkeypatch.setattr(runs, "read_run", None)
+    monkeypatch.setattr(reading, "read_run", None)
     assert list(store.runs(with_curves=False)) == expected
 
 

@@ -15,7 +15,7 @@ import pytest
 from madbench.errors import StoreError
 from madbench.files import write_atomically
 from madbench.jobs import KEEP, WEIGHTS, Record
-from madbench.store import runs
+from madbench.store import reading, runs
 from madbench.store.format import NAMES
 from madbench.store.runs import Store
 from stored_samples import FAILED, RECORD, make_job, run_tree, tree
@@ -256,7 +256,7 @@ def test_a_read_only_or_full_disk_is_refused_for_writing_and_fine_for_reading(tm
 def test_checking_a_run_reads_its_files_once(tmp_path, monkeypatch):
     store = Store.open(tmp_path)
     store.finish(make_job(), RECORD)
-    reads, read = [], runs.read_run
-    monkeypatch.setattr(runs, "read_run", lambda *args: reads.append(args) or read(*args))
+    reads, read = [], reading.read_run
+    monkeypatch.setattr(reading, "read_run", lambda *args: reads.append(args) or read(*args))
     run, problems = store.check(make_job().id)
     assert run.record == RECORD and not problems and len(reads) == 1

@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 from madbench.jobs import Record
-from madbench.store.runs import Snapshot, Store
+from madbench.store.reading import Snapshot
+from madbench.store.runs import Store
 from stored_samples import make_job
 
 JOBS = [make_job(seed) for seed in range(3)]
@@ -23,7 +24,7 @@ def store(tmp_path) -> Store:
 
 def test_a_snapshot_returns_the_runs_jobs_records_and_problems_of_the_store(store):
     (store.root / "runs" / JOBS[0].id / "record.json").write_text("{")
-    snapshot = Snapshot.open(store.root, create=False)
+    snapshot = Snapshot.open(store.root)
     ids = [job.id for job in JOBS]
     for one in (snapshot, store):
         assert list(one.runs(with_curves=False, suite="language")) == [] and len(one.problems) == 1
@@ -34,7 +35,7 @@ def test_a_snapshot_returns_the_runs_jobs_records_and_problems_of_the_store(stor
 
 
 def test_a_snapshot_reads_the_store_once_and_does_not_change(store):
-    snapshot = Snapshot.open(store.root, create=False)
+    snapshot = Snapshot.open(store.root)
     assert len(snapshot.jobs()) == 3
     store.finish(make_job(3), Record("finished"))
     shutil.rmtree(store.root)

@@ -25,7 +25,8 @@ from madbench.execute.local import run_jobs
 from madbench.execute.products import DETAIL
 from madbench.identity import package
 from madbench.mixers.ops import products
-from madbench.store.runs import Run, Store
+from madbench.store.reading import Run
+from madbench.store.runs import Store
 from madbench.suites.mad.suite import MAD
 from madbench.training.loop import train
 from sample_jobs import mad_job

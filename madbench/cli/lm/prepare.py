@@ -16,7 +16,7 @@ from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import PLAIN, print_json, print_lines, quantity, table_lines
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, no_effect
-from madbench.store.runs import command_on
+from madbench.store.results_folder import command_on
 from madbench.text.options import PrepareOptions
 
 if TYPE_CHECKING:

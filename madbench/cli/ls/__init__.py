@@ -20,7 +20,7 @@ from madbench.config import short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, did_you_mean, no_effect
 from madbench.labels.names import display_name, typed_label
-from madbench.store.runs import training_command
+from madbench.store.results_folder import training_command
 from madbench.suites import Suite, find_suite, main_suite, suites
 
 KIND_ALIASES = {"sets": "variants"}

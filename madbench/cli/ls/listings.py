@@ -28,7 +28,7 @@ from madbench.labels import (
 )
 from madbench.mixers.my import sources
 from madbench.papers import loaded_papers
-from madbench.store.runs import Run
+from madbench.store.reading import Run
 from madbench.suites import broken_suites, find_suite, main_suite, suites
 from madbench.suites.changes import setting_change
 from madbench.suites.code import run_code

@@ -18,7 +18,7 @@ from madbench.errors import no_effect
 from madbench.execute.base import duration
 from madbench.execute.journal import read_sweeps
 from madbench.execute.sweep_state import SweepContent, job_name
-from madbench.store.runs import command_on, no_results_folder
+from madbench.store.results_folder import command_on, no_results_folder
 
 FAILURES = 10  # the most failures that are shown of one sweep
 SILENT = 60.0  # seconds without an event after which a sweep is shown as silent

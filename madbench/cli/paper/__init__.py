@@ -45,7 +45,8 @@ from madbench.papers.operators import failing_operators, fails_here, operators_o
 from madbench.papers.shipped import archive_names
 from madbench.plugins.paper_folders import built_in
 from madbench.rows import Grid
-from madbench.store.runs import Snapshot, Store
+from madbench.store.reading import Snapshot
+from madbench.store.runs import Store
 from madbench.suites.addressing import qualified_tasks
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ def _train(experiment: Experiment, training: TrainingOptions, print_options: Pri
         console.print(f"failed: {names[job_id]} ({job_id}): {reason}", **PLAIN)
     if failed:
         raise typer.Exit(1)
-    return Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
+    return Results.from_rows(experiment, Snapshot.open(experiment.results))
 
 
 def call_verb(

@@ -25,7 +25,8 @@ from madbench.papers.shipped import (
     shipped_state,
     shipped_store,
 )
-from madbench.store.runs import RESULTS, Store
+from madbench.store.reading import StoredRuns
+from madbench.store.results_folder import RESULTS
 from madbench.suites.planning import run_key
 
 if TYPE_CHECKING:
@@ -133,6 +134,6 @@ def _has_runs(results: Path, item: Item) -> bool:
     """
     if not (results / "runs").is_dir():
         return False
-    own_runs = (run for run in Store(results).runs(with_curves=False) if run.record.status != "failed")
+    own_runs = (run for run in StoredRuns(results).runs(with_curves=False) if run.record.status != "failed")
     own_keys = {(run.job.label, run_key(run.job)) for run in own_runs}
     return all((job.label, run_key(job)) in own_keys for job in shipped_jobs(item))

@@ -163,9 +163,9 @@ def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _runs(ctx: typer.Context, incomplete: str) -> list[str]:
     """The labels and ids of the stored runs."""
-    from madbench.store.runs import Snapshot
+    from madbench.store.reading import Snapshot
 
-    jobs = Snapshot.open(Path(ctx.params.get("results") or "results"), create=False).jobs()
+    jobs = Snapshot.open(Path(ctx.params.get("results") or "results")).jobs()
     return _starting_with(incomplete, (*sorted({job.label for job in jobs.values()}), *jobs))
 
 

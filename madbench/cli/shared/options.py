@@ -21,9 +21,9 @@ from madbench.execute.options import MachineOptions, RunOptions
 from madbench.experiment.options import DeviceOption as DeviceOption
 from madbench.experiment.options import SharedOptions
 from madbench.labels.names import with_typed_labels
-from madbench.store.runs import RESULTS as RESULTS
-from madbench.store.runs import ResultsOption as ResultsOption
-from madbench.store.runs import Snapshot
+from madbench.store.reading import Snapshot
+from madbench.store.results_folder import RESULTS as RESULTS
+from madbench.store.results_folder import ResultsOption as ResultsOption
 from madbench.trackers.options import TrackOptions
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ track_reading = functools.partial(track_progress, description="reading runs")
 
 def open_stored(results: Path) -> Snapshot:
     """Open the store in the folder ``results`` for reading. A progress bar is shown while runs are read."""
-    store = Snapshot.open(results, create=False)
+    store = Snapshot.open(results)
     store.track = track_reading
     return store
 

@@ -35,7 +35,8 @@ from madbench.experiment.options import GridOptions
 from madbench.labels import expand
 from madbench.labels.names import names_in_use, use_names
 from madbench.rows import Grid, Row
-from madbench.store.runs import Snapshot, Store, command_on
+from madbench.store.reading import Snapshot, StoredRuns
+from madbench.store.results_folder import command_on
 
 if TYPE_CHECKING:
     from madbench.analysis.rendering import Listing
@@ -133,7 +134,7 @@ def train_grid(
     from madbench.analysis.scores import Results
     from madbench.analysis.tables import result_tables
 
-    results = Results.from_rows(experiment, Snapshot.open(experiment.results, create=False))
+    results = Results.from_rows(experiment, Snapshot.open(experiment.results))
     failures = _failures(results, failed_now)
     try:
         compared = comparison(results) if comparison else None
@@ -250,7 +251,7 @@ def _failures(results: Results, failed_now: Mapping[str, str]) -> list[dict[str,
     return list(failures.values())
 
 
-def _table_command(experiment: Experiment, store: Store) -> str:
+def _table_command(experiment: Experiment, store: StoredRuns) -> str:
     """The ``madbench table`` command that shows the results of an experiment whose rows differ only in their labels."""
     grid, protocol = experiment.grid, experiment.protocol
     suite = protocol.suite

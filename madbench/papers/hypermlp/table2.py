@@ -21,7 +21,8 @@ from madbench.mixers import solve
 from madbench.papers import Item
 from madbench.papers.making import CONTRADICTED, REPRODUCED, ItemResult, Measure, Request, grid_of_one_task
 from madbench.rows import Grid
-from madbench.store.runs import Snapshot, Store
+from madbench.store.reading import Snapshot
+from madbench.store.runs import Store
 from madbench.suites.language.suite import LANGUAGE, TASK, LanguageJob, LanguageProfile
 from madbench.suites.planning import LEAST_SEEDS
 
@@ -242,7 +243,7 @@ def stored_benchmarks(request: Request, profile: str) -> dict[str, list[dict[str
 
     if not (request.results / "runs").is_dir():
         return {}
-    store = Snapshot.open(request.results, create=False)
+    store = Snapshot.open(request.results)
     of_text: dict[str, dict[str, list[dict[str, float]]]] = {}
     ids = imagined_corpus(LanguageProfile.load(profile).vocab_size).padded_vocab_size
     for run in store.runs(with_curves=False, suite=LANGUAGE.name):

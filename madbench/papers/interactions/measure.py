@@ -96,7 +96,7 @@ class WorldMeasure(Measure):
 
     def decide(self, request: Request, results: Results | None) -> ItemResult:
         results = require_results(results)
-        store = results.store
+        store = Store(results.store.root)
         rows = interaction_rows(results.rows, store.records({job.id for job in results.jobs}))
         decisions = statement_verdicts(rows)
         tasks = dict.fromkeys(row.task for row in rows)
@@ -131,7 +131,7 @@ class FigureMeasure(WorldMeasure):
         )
         if not end:
             return replace(outcome, figures=own)
-        verdicts, remarks, store = {}, {}, results.store
+        verdicts, remarks, store = {}, {}, Store(results.store.root)
         rows = interaction_rows(results.rows, store.records({job.id for job in results.jobs}))
         for row in (row for row in rows if row.records[0].status == "finished"):
             measured = LEARNED_C.of_run(store, row.jobs[0], functools.partial(_measure, row=row))
