@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+import madbench
 from madbench.errors import TrainingError
-from madbench.identity.package import file_of, modules_reached
+from madbench.identity.package import file_of, imports_within, modules_reached
+from madbench.suites import suites
 from madbench.suites.code import NO_NUMBERS, affects_no_number, check_planned_code, code_details, package_modules
 from sample_jobs import mad_job
 
@@ -52,3 +55,31 @@ def test_modules_that_affect_no_number_are_listed_or_are_checks_of_a_family():
         "madbench.text.code",
     )
     assert not any(map(affects_no_number, others))
+
+
+IMPORTS_LEFT_OUT = {
+    "mixers.my.measures": ["mixers.my.sources"],
+    "mixers.my.operator": ["mixers.my.sources"],
+    "papers.interactions.mixers.base": ["papers.interactions.mixers.checks"],
+    "tasks": ["tasks.heuristics"],
+    "training.loop": ["training.measured"],
+    "training.member": ["suites.code"],
+}
+"""Modules whose code trains and that import modules that the digests leave out, besides the
+families, and the named operators, which import the loops of their reference."""
+
+
+def test_code_that_trains_imports_no_module_that_the_digests_leave_out():
+    operators = Path(madbench.__file__).parent / "mixers" / "named" / "operators"
+    own = [f"madbench.mixers.named.operators.{path.stem}" for path in operators.glob("[a-z]*.py")]
+    found = {}
+    for suite in suites().values():
+        for family in ("", "cd", "hfa", "ha", "my", "named", "hybrid"):
+            parts = package_modules(suite.name, suite.tasks()[0], [family], own if family == "named" else ())
+            for name in {name for part in parts.values() for name in modules_reached(*part)}:
+                if left_out := sorted(filter(affects_no_number, imports_within(name, ["madbench"]))):
+                    found[name.removeprefix("madbench.")] = [each.removeprefix("madbench.") for each in left_out]
+    operators_with_loops = {name for name, names in found.items() if names == ["mixers.named.loops"]}
+    assert all(name.startswith("mixers.named.operators.") for name in operators_with_loops)
+    others = {name: names for name, names in found.items() if name not in operators_with_loops}
+    assert {name: names for name, names in others.items() if not name.endswith(".family")} == IMPORTS_LEFT_OUT
