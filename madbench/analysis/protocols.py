@@ -125,5 +125,5 @@ def _by_command(suite: Suite, runs: Sequence[Run], results: Path) -> str:
             if rates.changes:
                 labels[(*of_rates, *words)].append(label)
     return "\n".join(
-        f"  {command_on(results, 'table', *words)}: {first_labels(of_words)}" for words, of_words in labels.items()
+        f"  {command_on(results, 'table', *words)}  # {first_labels(of_words)}" for words, of_words in labels.items()
     )

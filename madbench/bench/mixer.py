@@ -266,7 +266,12 @@ def _measure_paths(
     ``kept_share`` the ratio of kept memory. Rows for the attention operator alone (:func:`core_passes`) follow, with
     only the ``speed``, relative to ``flash``.
     """
-    x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
+    try:
+        x = torch.randn(shape.batch, shape.length, shape.d_model, device=setup.device, requires_grad=True)
+    except RuntimeError as error:  # also torch.OutOfMemoryError
+        row: BenchRow = {"path": "-", "shape": str(shape), "error": reason_unmeasured(error)}
+        yield from (row | {"label": label} for label, _ in paths_by_label)
+        return
     cases = [case for label, paths in paths_by_label for case in _cases(label, paths, shape, setup)]
     by_path = {case.path: case for case in cases if not case.problem} if len(paths_by_label) == 1 else {}
     compiled_paths = [by_path[path] for path in ("chunked", "fused") if path in by_path and "sdpa" not in by_path]

@@ -86,6 +86,8 @@ def again(
     from madbench.text.corpus import open_corpus
 
     allow_typed(trust or ())
+    if not file.exists():
+        raise StoreError(f"{file}: there is no such archive or results folder")
     if not 0 < share <= 1:
         raise ConfigError(f"--share {share:g}: expected a number above 0 and at most 1")
     with tempfile.TemporaryDirectory(prefix="madbench-again-") as folder:

@@ -59,6 +59,8 @@ def archive(
     """
     from madbench.store.archive import SUFFIX, pack
 
+    if file := next((word for word in words or () if word.endswith((SUFFIX, ".parquet"))), ""):
+        raise ConfigError(f"{file!r} is no label; --output {shlex.quote(file)} names the archive")
     if format == "parquet":
         flags = {"--weights": weights, "--no-source": no_source, "--folders": folders, "--force": force}
         if useless := [name for name, value in flags.items() if value]:

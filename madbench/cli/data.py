@@ -17,7 +17,7 @@ from madbench.cli.shared.options import warn
 from madbench.cli.shared.print_options import FormatOption
 from madbench.cli.shared.printing import first_of, print_json, print_lines, table_lines, track_progress
 from madbench.cli.shared.words import labels_and_overrides
-from madbench.config import Override, settings_of, short_repr
+from madbench.config import MOST_SEED, Override, settings_of, short_repr
 from madbench.config.options import argument, option
 from madbench.errors import ConfigError, MadbenchError, did_you_mean, no_effect
 from madbench.jobs import derived_seed
@@ -43,7 +43,7 @@ def data(
     split: Annotated[
         str | None, option("train, validation or test.", show_default="test; all three with --check", completes="SPLIT")
     ] = None,
-    seed: Annotated[int, option("Seed of the run whose data are shown.", min=0)] = 0,
+    seed: Annotated[int, option("Seed of the run whose data are shown.", min=0, max=MOST_SEED)] = 0,
     examples: Annotated[
         int | None, option("How many examples to show.", min=1, show_default=str(DEFAULT_EXAMPLES))
     ] = None,

@@ -23,7 +23,8 @@ def parse_seeds(text: str, where: str = "--seeds") -> list[int]:
     for part in text.split(","):
         numbers = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part.strip())
         if not numbers:
-            raise ConfigError(f"{where} {short_repr(text)}: expected whole numbers such as 0,1,2 or 0-4")
+            of_length = " of at most 18 digits" if re.search("[0-9]{19}", part) else ""
+            raise ConfigError(f"{where} {short_repr(text)}: expected whole numbers{of_length} such as 0,1,2 or 0-4")
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
         if last < first:
             raise ConfigError(f"{where} {short_repr(text)}: {first}-{last} counts down; did you mean '{last}-{first}'?")

@@ -110,7 +110,7 @@ def test_an_error_on_a_profile_without_runs_lists_the_stored_runs(fill, select_r
         select_runs()
     message, line = str(refused.value).splitlines()
     assert "none of its 2 runs belongs to profile evening" in message
-    assert line.startswith("  madbench table training.epochs=7 --results ") and line.endswith(": R-c, S")
+    assert line.startswith("  madbench table training.epochs=7 --results ") and line.endswith("  # R-c, S")
     fill("S", "R-c", overrides=["learning_rates=[1e-4,2e-4]"], budget="paper")
     with pytest.raises(StoreError, match=r"'learning_rates=\[0.0001,0.0002\]' --budget paper --results "):
         select_runs()
@@ -141,7 +141,7 @@ def test_each_listed_command_shows_its_labels_at_all_their_learning_rates(store,
         select_runs(fidelity="published")
     shown = []
     for line in str(refused.value).splitlines()[1:]:
-        command, _, named = line.rpartition(": ")
+        command, _, named = line.rpartition("  # ")
         words = shlex.split(command)[2:]
         changes = [word for word in words if "=" in word]
         options = dict(zip(words[len(changes) :: 2], words[len(changes) + 1 :: 2]))
@@ -180,9 +180,9 @@ def test_runs_of_a_users_profile_are_mentioned_beside_those_of_the_only_stored_p
     assert [row.protocol.profile_name for row in results.rows] == ["quick"]
     first, command = warning.splitlines()
     assert first.endswith("shown are those of quick; these commands show the others:")
-    assert "training.epochs=2" in command and "--profile quick" in command and command.endswith(": R-c, S")
+    assert "training.epochs=2" in command and "--profile quick" in command and command.endswith("  # R-c, S")
     _, (warning,) = select_runs(tasks=["compression"], labels=["S"])
-    assert warning.endswith(": S")
+    assert warning.endswith("  # S")
     _, (warning,) = select_runs(tasks=["compression"], overrides=["training.epochs=2"])
     assert "these commands" not in warning
 

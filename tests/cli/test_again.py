@@ -164,7 +164,7 @@ def test_an_option_out_of_range_is_refused_before_anything_is_trained(option, tm
 
 def test_again_refuses_a_missing_results_folder(tmp_path, main):
     ended = main("again", tmp_path / "absent")
-    assert ended.code == 2 and "there is no such results folder" in ended.stderr
+    assert ended.code == 2 and "there is no such archive or results folder" in ended.stderr
 
 
 def test_the_former_option_of_maintainers_is_refused_with_the_new_command(tmp_path, main):

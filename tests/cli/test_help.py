@@ -181,6 +181,21 @@ def test_an_option_of_another_command_is_refused_with_the_one_for_its_purpose(ma
             ("compare", "S", "R", "--margin", "2"),
             "--margin: madbench compare has no such option; did you mean '--within'?",
         ),
+        (
+            ("compare", "S", "R", "--alpha", "1"),
+            "--alpha: madbench compare has no such option; madbench compare --help-all",
+        ),
+        (
+            ("run", "S", "--set", "a=1"),
+            "--set: madbench run has no such option; settings are words, such as training.epochs=20",
+        ),
+        (("archive", "x.tar.xz"), "'x.tar.xz' is no label; --output x.tar.xz names the archive"),
+        (("again", "x.tar.xz"), "x.tar.xz: there is no such archive or results folder"),
+        (("data", "memorization", "--seed", str(2**63)), "--seed must be at most 9,223,372,036,854,775,807"),
+        (
+            ("run", "S", "--seeds", str(2**64)),
+            "--seeds '18446744073709551616': expected whole numbers of at most 18 digits",
+        ),
         (("run", "S", "-y"), "-y: madbench run has no such option; madbench run --help-all lists all"),
         (("lm", "train", "-y"), "-y: madbench lm train has no such option; madbench lm train --help-all lists all"),
         (

@@ -84,10 +84,13 @@ def _option_problem(name: str, ctx: Any, parameters: Iterable[Any]) -> str:
     The parser refuses an unknown option, a value of an option that takes none, and an option without its value.
     """
     options = {opt: each for each in parameters for opt in (*each.opts, *each.secondary_opts) if opt.startswith("-")}
+    if name == "--set" and ctx.info_name in WITH_SETTINGS:
+        return f"{name}: {ctx.command_path} has no such option; settings are words, such as training.epochs=20"
     if name in options:
         return f"{name}: takes no value" if options[name].is_flag else f"{name}: expected a value"
     synonym = SYNONYMS.get(name)
-    advice = f"; did you mean {synonym!r}?" if synonym in options else suggestion(name, options)
+    others = [option for option in options if not option.startswith("--help")]
+    advice = f"; did you mean {synonym!r}?" if synonym in options else suggestion(name, others)
     if not advice or ctx.info_name in WITH_SETTINGS:
         advice = _advice_on_settings(name, ctx.info_name) or advice or f"; {ctx.command_path} --help-all lists all"
     return f"{name}: {ctx.command_path} has no such option{advice}"
