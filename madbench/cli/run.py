@@ -43,7 +43,7 @@ def run(
       madbench run R-12! R-12o! --tasks in_context_recall --seeds 0,1,2
       madbench run '{S,R,G}-c' training.epochs=20 model.d_model=32
       madbench run S-p -t language_model language_model.training.steps=600
-      madbench run -t colliding
+      madbench run -t colliding       interacting agents, with its own labels
       madbench run @table1 --profile full --device cuda --dry-run
     """
     labels, overrides = labels_and_overrides(words or [])

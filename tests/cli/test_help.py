@@ -196,6 +196,7 @@ def test_an_option_of_another_command_is_refused_with_the_one_for_its_purpose(ma
             ("run", "S", "--seeds", str(2**64)),
             "--seeds '18446744073709551616': expected whole numbers of at most 18 digits",
         ),
+        (("table", "--seeds", "0-1"), "--seeds: madbench table has no such option; it shows all stored seeds"),
         (("run", "S", "-y"), "-y: madbench run has no such option; madbench run --help-all lists all"),
         (("lm", "train", "-y"), "-y: madbench lm train has no such option; madbench lm train --help-all lists all"),
         (

@@ -30,7 +30,13 @@ MOVED_OPTIONS = {
     "--wall-time": "minutes in the file of --on",
 }
 """Options of earlier versions, and the options, commands or keys of files that do the same now."""
+_READING = ("attribute", "audit", "compare", "findings", "plot", "report", "table")
 OTHER_OPTIONS = {
+    **{(verb, "--seeds"): "it shows all stored seeds" for verb in _READING},
+    **{
+        (verb, "--set"): "settings are words, such as training.epochs=20"
+        for verb in (*_READING, "run", "sweep", "train")
+    },
     ("again", "--results"): "--keep FOLDER keeps the new runs",
     ("again", "--pairs"): "python studies/equal_code.py, in a clone, records the code that gives equal numbers",
 }

@@ -41,7 +41,7 @@ class Verb(TyperCommand):
             if (former := getattr(error, "option_name", None)) in MOVED_OPTIONS:
                 raise ConfigError(f"{former} is now {MOVED_OPTIONS[former]}") from None
             if instead := OTHER_OPTIONS.get((str(self.name), str(former))):
-                raise ConfigError(f"{former}: madbench {self.name} has no such option; {instead}") from None
+                raise ConfigError(f"{former}: {ctx.command_path} has no such option; {instead}") from None
             if former:
                 raise ConfigError(_option_problem(former, ctx, self.get_params(ctx))) from None
             raise
@@ -84,8 +84,6 @@ def _option_problem(name: str, ctx: Any, parameters: Iterable[Any]) -> str:
     The parser refuses an unknown option, a value of an option that takes none, and an option without its value.
     """
     options = {opt: each for each in parameters for opt in (*each.opts, *each.secondary_opts) if opt.startswith("-")}
-    if name == "--set" and ctx.info_name in WITH_SETTINGS:
-        return f"{name}: {ctx.command_path} has no such option; settings are words, such as training.epochs=20"
     if name in options:
         return f"{name}: takes no value" if options[name].is_flag else f"{name}: expected a value"
     synonym = SYNONYMS.get(name)
