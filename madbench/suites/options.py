@@ -76,7 +76,7 @@ def budget_option(reads: Any = BudgetName, **settings: Any) -> Parameter:
         return canonical_budget(name)
 
     return option(
-        "Quantity matched to softmax attention. parameters (or strict): every parameter counts, except the taps of "
+        "Quantity matched to softmax attention. strict (or parameters): every parameter counts, except the taps of "
         "convolutions. paper: the ranks of the paper; the tables of R(1), R(2) do not count either. flops: FLOPs per "
         "token. state: numbers carried while decoding. compute: parameters, and training FLOPs by the number of steps.",
         "--budget",
