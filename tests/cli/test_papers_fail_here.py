@@ -140,14 +140,14 @@ def test_items_that_call_a_broken_operator_fail_here_but_arithmetic_does_not(pla
 @pytest.mark.slow
 def test_an_operator_that_is_broken_is_named_and_nothing_is_trained(main, monkeypatch, tmp_path):
     plant_abs_for_relu(monkeypatch)
-    for item in ("lemmaB.2", "quick"):
+    for item, label in (("lemmaB.2", "R"), ("table2", "G-cg-q-12o")):
         ended = main("paper", "hypermlp", item, "--results", tmp_path)
-        assert ended.code == 1 and "fails here: R" in ended.stdout and "madbench verify R" in ended.stdout
+        assert ended.code == 1 and f"fails here: {label}" in ended.stdout and f"madbench verify {label}" in ended.stdout
         assert "contradicted" not in ended.stdout
     assert not (tmp_path / "runs").exists()
     listed = json.loads(main("paper", "hypermlp", "--results", tmp_path, "-f", "json").stdout)["items"]
     states = {row["item"]: row["state"] for row in listed}
-    assert (states["lemmaB.2"], states["quick"]) == ("fails here", "fails here (quick)")
+    assert (states["lemmaB.2"], states["table2"]) == ("fails here", "fails here (quick)")
     lines = json.loads(main("paper", "--results", tmp_path, "-f", "json").stdout)["papers"]
     (hypermlp,) = [line for line in lines if line["paper"] == "hypermlp"]
     assert (hypermlp["made"], hypermlp["states"]["fails here"]) == (2, {"operator": 1, "trained": 1})
